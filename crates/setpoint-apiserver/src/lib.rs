@@ -1,0 +1,1 @@
+//! An API server that behaves as Kubernetes does, inside one process

@@ -1,0 +1,1 @@
+//! An API server with built-in controllers and hollow nodes

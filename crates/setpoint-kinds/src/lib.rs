@@ -1,0 +1,1 @@
+//! Facts about the kinds that are built into Kubernetes

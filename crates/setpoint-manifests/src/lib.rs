@@ -1,0 +1,1 @@
+//! Objects in, YAML out: what an operator needs to be installed

@@ -1,0 +1,1 @@
+//! Process nodes: pods as Linux processes in namespaces of their own

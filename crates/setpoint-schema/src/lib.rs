@@ -1,0 +1,1 @@
+//! Kubernetes object semantics as pure functions

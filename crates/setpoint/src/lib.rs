@@ -1,0 +1,1 @@
+//! The SDK: what controller-runtime is to Go, on top of kube

@@ -1,0 +1,1 @@
+//! The demo: a real Redis cluster on a Kubernetes inside one process
