@@ -1,1 +1,3 @@
-//! An API server with built-in controllers and hollow nodes
+//! An API server with built-in controllers and hollow nodes.
+
+pub mod kubelet;
