@@ -1,1 +1,18 @@
-//! Objects in, YAML out: what an operator needs to be installed
+//! Objects in, YAML out: what an operator needs to be installed.
+//!
+//! ```text
+//! Rights (what the controllers declared) ─▶ ServiceAccount, (Cluster)Roles, bindings ─┐
+//! CRDs (generated from the Rust types) ───────────────────────────────────────────────┼─▶ Install::objects ─▶ yaml::documents
+//! name, namespace, image ──▶ Namespace, Service, hardened Deployment ─────────────────┘
+//! ```
+//!
+//! Everything here is a pure function of its input: no file, cluster or clock is read, and the same input
+//! gives the same bytes, so that generated manifests can be committed and checked for drift.
+
+mod install;
+mod rights;
+mod yaml;
+
+pub use install::{Install, ManifestError, Probes, Resources};
+pub use rights::{Rights, Rule, Scope};
+pub use yaml::{YamlError, document, documents};
