@@ -1,1 +1,16 @@
-//! Facts about the kinds that are built into Kubernetes
+//! Facts about the kinds that are built into Kubernetes: names, scope, verbs, subresources, and the shape of their fields.
+//!
+//! ```text
+//! kube-apiserver ── generator/fetch.sh ──▶ documents ── generator/generate.rs ──▶ src/facts.txt ──▶ kinds(), definition()
+//! ```
+//!
+//! The facts come from the discovery and OpenAPI v3 documents of a real kube-apiserver; their prose is left out. They are embedded as text: the
+//! table of kinds is parsed at its first use (well under a millisecond), and each definition when it is first asked for.
+
+mod definition;
+mod facts;
+mod kind;
+
+pub use definition::{REF_PREFIX, definition, definition_names};
+pub use facts::kubernetes_version;
+pub use kind::{Kind, Subresource, by_kind, by_resource, kinds};

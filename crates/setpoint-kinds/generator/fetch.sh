@@ -1,0 +1,61 @@
+#!/bin/sh
+# Saves the discovery and OpenAPI v3 documents of a freshly started kube-apiserver for the generator beside this file.
+#
+#   fetch.sh BIN OUT      BIN: a folder with kube-apiserver and etcd of one Kubernetes version; OUT: where the documents go
+#
+# It needs curl and openssl, starts both servers on free loopback ports in a folder of their own, and stops them at the end.
+set -eu
+bin=$1
+out=$2
+dir=$(mktemp -d)
+etcd_port=${ETCD_PORT:-23790}
+peer_port=${PEER_PORT:-23800}
+port=${API_PORT:-26443}
+token=fetch-$$
+cleanup() {
+    kill "${api:-0}" "${etcd:-0}" 2>/dev/null || true
+    wait 2>/dev/null || true
+    rm -rf "$dir"
+}
+trap cleanup EXIT INT TERM
+mkdir -p "$out"
+openssl genrsa -out "$dir/sa.key" 2048 2>/dev/null
+echo "$token,admin,admin,system:masters" >"$dir/tokens"
+
+"$bin/etcd" --data-dir "$dir/etcd" --unsafe-no-fsync --listen-client-urls "http://127.0.0.1:$etcd_port" \
+    --advertise-client-urls "http://127.0.0.1:$etcd_port" --listen-peer-urls "http://127.0.0.1:$peer_port" >"$dir/etcd.log" 2>&1 &
+etcd=$!
+"$bin/kube-apiserver" --etcd-servers "http://127.0.0.1:$etcd_port" --secure-port "$port" --bind-address 127.0.0.1 \
+    --endpoint-reconciler-type none --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" \
+    --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc \
+    --token-auth-file "$dir/tokens" --authorization-mode RBAC --service-cluster-ip-range 10.96.0.0/16 \
+    --disable-admission-plugins ServiceAccount >"$dir/api.log" 2>&1 &
+api=$!
+
+get() { # get PATH FILE [ACCEPT]
+    curl -sSfk -H "Authorization: Bearer $token" -H "Accept: ${3:-application/json}" "https://127.0.0.1:$port$1" -o "$out/$2"
+}
+tries=0
+until get /readyz ready 2>/dev/null; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 60 ]; then
+        echo "kube-apiserver did not become ready; its log ends:" >&2
+        tail -5 "$dir/api.log" >&2
+        exit 1
+    fi
+    sleep 1
+done
+rm "$out/ready"
+
+aggregated='application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList'
+get /version version.json
+get /api api.json "$aggregated"
+get /apis apis.json "$aggregated"
+get /openapi/v3 index.json
+# Every `"path":{"serverRelativeURL"` key of the index that names a group version.
+tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\(apis\{0,1\}\/[^"]*\)":.*/\1/p' | while read -r path; do
+    case $path in
+        api/v1 | apis/*/*) get "/openapi/v3/$path" "openapi-$(echo "$path" | tr / _).json" ;;
+    esac
+done
+echo "saved $(ls "$out" | wc -l) documents of $(sed -n 's/.*"gitVersion": *"\([^"]*\)".*/\1/p' "$out/version.json") in $out"

@@ -1,0 +1,187 @@
+//! Writes `src/facts.txt` from the documents that `fetch.sh` saved:
+//!
+//! ```text
+//! crates/setpoint-kinds/generator/fetch.sh BIN DOCUMENTS
+//! cargo run -p setpoint-kinds --example generate -- DOCUMENTS crates/setpoint-kinds/src/facts.txt
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use serde_json::{Map, Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [documents, output] = arguments.as_slice() else {
+        eprintln!("usage: generate DOCUMENTS OUTPUT");
+        return ExitCode::from(2);
+    };
+    match facts(documents).and_then(|facts| Ok(fs::write(output, facts)?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot make {}: {error}", output.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn facts(documents: &Path) -> Result<String, Failure> {
+    let version = read(&documents.join("version.json"))?;
+    let definitions = definitions(documents)?;
+    let mut out = format!("{}\n", text(&version, "gitVersion")?);
+    for file in ["api.json", "apis.json"] {
+        for group in array(&read(&documents.join(file))?, "items")? {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            // The aggregation layer is not part of Setpoint.
+            if name == "apiregistration.k8s.io" {
+                continue;
+            }
+            for version in array(group, "versions")? {
+                for resource in array(version, "resources")? {
+                    writeln!(out, "{}", kind(name, text(version, "version")?, resource, &definitions)?)?;
+                }
+            }
+        }
+    }
+    out.push('\n');
+    for (name, schema) in definitions {
+        writeln!(out, "{name}\t{schema}")?;
+    }
+    Ok(out)
+}
+
+/// One line of the table of kinds.
+fn kind(
+    group: &str,
+    version: &str,
+    resource: &Value,
+    definitions: &BTreeMap<String, Value>,
+) -> Result<Value, Failure> {
+    let kind = text(&resource["responseKind"], "kind")?;
+    let definition = definitions
+        .iter()
+        .find(|(_, schema)| {
+            schema[GROUP_VERSION_KIND].as_array().is_some_and(|kinds| {
+                kinds.contains(&json!({"group": group, "version": version, "kind": kind}))
+            })
+        })
+        .map(|(name, _)| name)
+        .ok_or_else(|| format!("no schema for {group}/{version} {kind}"))?;
+    let mut line = json!({
+        "group": group, "version": version, "kind": kind, "list_kind": format!("{kind}List"),
+        "plural": text(resource, "resource")?, "singular": text(resource, "singularResource")?,
+        "namespaced": text(resource, "scope")? == "Namespaced", "verbs": resource["verbs"], "definition": definition,
+    });
+    for (from, to) in [("shortNames", "short_names"), ("categories", "categories")] {
+        if let Some(names) = resource.get(from) {
+            line[to] = names.clone();
+        }
+    }
+    if let Some(subresources) = resource["subresources"].as_array() {
+        line["subresources"] = subresources
+            .iter()
+            .map(|subresource| {
+                let answer = &subresource["responseKind"];
+                let kind = text(answer, "kind")?;
+                // An empty version means the group and version of the parent.
+                let (group, version) = match text(answer, "version")? {
+                    "" => (group, version),
+                    version => (text(answer, "group")?, version),
+                };
+                Ok(json!({"name": text(subresource, "subresource")?, "group": group, "version": version, "kind": kind, "verbs": subresource["verbs"]}))
+            })
+            .collect::<Result<_, Failure>>()?;
+    }
+    Ok(line)
+}
+
+/// The schemas of all documents by name, without prose.
+fn definitions(documents: &Path) -> Result<BTreeMap<String, Value>, Failure> {
+    let mut files: Vec<_> = fs::read_dir(documents)?.collect::<Result<_, _>>()?;
+    files.sort_by_key(std::fs::DirEntry::file_name);
+    let mut all = BTreeMap::<String, Value>::new();
+    for file in files {
+        let name = file.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if !name.starts_with("openapi-") || name.contains("apiregistration") {
+            continue;
+        }
+        let document = read(&file.path())?;
+        let schemas =
+            document["components"]["schemas"].as_object().ok_or_else(|| format!("{name} has no schemas"))?;
+        for (definition, schema) in schemas {
+            let schema = without_prose(schema);
+            match all.get_mut(definition) {
+                Some(known) => merge(definition, known, schema)?,
+                None => {
+                    all.insert(definition.clone(), schema);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Each document names only its own group versions in shared schemas such as `DeleteOptions`: take them all. Nothing else may differ.
+fn merge(name: &str, known: &mut Value, mut other: Value) -> Result<(), Failure> {
+    if let (Some(kinds), Some(more)) =
+        (known.get_mut(GROUP_VERSION_KIND), other.get_mut(GROUP_VERSION_KIND).map(Value::take))
+    {
+        let kinds = kinds.as_array_mut().ok_or("malformed group version kind")?;
+        for kind in more.as_array().into_iter().flatten() {
+            if !kinds.contains(kind) {
+                kinds.push(kind.clone());
+            }
+        }
+        kinds.sort_by_key(Value::to_string);
+        other[GROUP_VERSION_KIND] = known[GROUP_VERSION_KIND].clone();
+    }
+    if *known == other { Ok(()) } else { Err(format!("two documents disagree about {name}").into()) }
+}
+
+/// A schema without descriptions. Names of properties, defaults and enums are data, not schema.
+fn without_prose(schema: &Value) -> Value {
+    match schema {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(key, _)| key.as_str() != "description")
+            .map(|(key, value)| {
+                let value = match (key.as_str(), value) {
+                    ("properties", Value::Object(properties)) => properties
+                        .iter()
+                        .map(|(name, property)| (name.clone(), without_prose(property)))
+                        .collect::<Map<_, _>>()
+                        .into(),
+                    ("default" | "enum" | GROUP_VERSION_KIND, _) => value.clone(),
+                    _ => without_prose(value),
+                };
+                (key.clone(), value)
+            })
+            .collect::<Map<_, _>>()
+            .into(),
+        Value::Array(items) => items.iter().map(without_prose).collect(),
+        other => other.clone(),
+    }
+}
+
+fn read(path: &Path) -> Result<Value, Failure> {
+    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, Failure> {
+    value[key].as_str().ok_or_else(|| format!("no text {key:?} in {value}").into())
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, Failure> {
+    value[key].as_array().ok_or_else(|| format!("no array {key:?} in {value}").into())
+}

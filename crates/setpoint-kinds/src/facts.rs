@@ -1,0 +1,19 @@
+//! The embedded text: a line with the Kubernetes version; a line of JSON for each kind; an empty line; and for each definition, sorted by name, a
+//! line of its name, a tab, and its schema as JSON.
+
+const FACTS: &str = include_str!("facts.txt");
+
+/// The version of Kubernetes that the facts were taken from, such as `v1.37.2`.
+pub fn kubernetes_version() -> &'static str {
+    FACTS.lines().next().unwrap_or_default()
+}
+
+/// The lines of the table of kinds.
+pub fn kind_lines() -> impl Iterator<Item = &'static str> {
+    FACTS.lines().skip(1).take_while(|line| !line.is_empty())
+}
+
+/// The lines of definitions, sorted by name.
+pub fn definition_lines() -> &'static str {
+    FACTS.split_once("\n\n").map_or("", |(_, lines)| lines)
+}
