@@ -12,7 +12,9 @@
 
 mod element;
 mod field_set;
-mod managed;
+pub mod managed;
+pub mod patch;
+mod schema;
 
 pub use element::{Element, Literal};
 pub use field_set::{
@@ -20,3 +22,4 @@ pub use field_set::{
     fingerprint::{fingerprint, normalise},
     project::project,
 };
+pub use schema::{Schema, SchemaError};

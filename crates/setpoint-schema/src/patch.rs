@@ -1,0 +1,22 @@
+//! The three patch types that a PATCH request may carry beside server-side apply.
+
+mod json_patch;
+mod merge;
+mod strategic;
+
+pub use self::{
+    json_patch::json,
+    merge::{merge, merge_diff},
+    strategic::strategic,
+};
+
+/// Indicates that a patch cannot be applied. The target may be half patched then: throw it away.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The patch itself is malformed: the server answers 400 BadRequest.
+    #[error("{0}")]
+    Malformed(String),
+    /// The patch is well-formed but does not fit the object: the server answers 422 Invalid.
+    #[error("{0}")]
+    Unprocessable(String),
+}
