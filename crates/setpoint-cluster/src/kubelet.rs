@@ -1,9 +1,19 @@
 //! The kubelet: everything about pods on a node that does not depend on how a container is run.
 
+mod backoff;
+mod container;
+mod environment;
+mod hook;
+mod orders;
+mod pod;
+mod pod_status;
 mod probe;
+mod prober;
 mod runtime;
+mod sources;
 #[cfg(unix)]
 mod volume_store;
+mod volumes;
 
 pub use probe::{ProbeAction, ProbeOutcome, command_output, run as run_probe};
 pub use runtime::{

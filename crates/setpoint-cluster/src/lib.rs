@@ -1,3 +1,4 @@
 //! An API server with built-in controllers and hollow nodes.
 
 pub mod kubelet;
+mod quantity;
