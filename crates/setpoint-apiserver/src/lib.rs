@@ -1,1 +1,6 @@
 //! An API server that behaves as Kubernetes does, inside one process
+
+mod authz;
+mod identity;
+
+pub use identity::Identity;

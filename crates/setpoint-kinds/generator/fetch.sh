@@ -1,5 +1,5 @@
 #!/bin/sh
-# Saves the discovery and OpenAPI v3 documents of a freshly started kube-apiserver for the generator beside this file.
+# Saves the discovery and OpenAPI v3 documents and the cluster roles of a freshly started kube-apiserver for the generator beside this file.
 #
 #   fetch.sh BIN OUT      BIN: a folder with kube-apiserver and etcd of one Kubernetes version; OUT: where the documents go
 #
@@ -36,6 +36,7 @@ get() { # get PATH FILE [ACCEPT]
     curl -sSfk -H "Authorization: Bearer $token" -H "Accept: ${3:-application/json}" "https://127.0.0.1:$port$1" -o "$out/$2"
 }
 tries=0
+# Ready includes that the cluster roles have been made.
 until get /readyz ready 2>/dev/null; do
     tries=$((tries + 1))
     if [ "$tries" -gt 60 ]; then
@@ -51,6 +52,8 @@ aggregated='application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList
 get /version version.json
 get /api api.json "$aggregated"
 get /apis apis.json "$aggregated"
+get /apis/rbac.authorization.k8s.io/v1/clusterroles clusterroles.json
+get /apis/rbac.authorization.k8s.io/v1/clusterrolebindings clusterrolebindings.json
 get /openapi/v3 index.json
 # Every `"path":{"serverRelativeURL"` key of the index that names a group version.
 tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\(apis\{0,1\}\/[^"]*\)":.*/\1/p' | while read -r path; do

@@ -1,8 +1,8 @@
-//! Writes `src/facts.txt` from the documents that `fetch.sh` saved:
+//! Writes `src/facts.txt` and `src/policy.txt` from the documents that `fetch.sh` saved:
 //!
 //! ```text
 //! crates/setpoint-kinds/generator/fetch.sh BIN DOCUMENTS
-//! cargo run -p setpoint-kinds --example generate -- DOCUMENTS crates/setpoint-kinds/src/facts.txt
+//! cargo run -p setpoint-kinds --example generate -- DOCUMENTS crates/setpoint-kinds/src
 //! ```
 
 use std::{
@@ -22,16 +22,49 @@ const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let [documents, output] = arguments.as_slice() else {
-        eprintln!("usage: generate DOCUMENTS OUTPUT");
+        eprintln!("usage: generate DOCUMENTS FOLDER");
         return ExitCode::from(2);
     };
-    match facts(documents).and_then(|facts| Ok(fs::write(output, facts)?)) {
+    match write(documents, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cannot make {}: {error}", output.display());
+            eprintln!("cannot make the facts in {}: {error}", output.display());
             ExitCode::FAILURE
         }
     }
+}
+
+fn write(documents: &Path, output: &Path) -> Result<(), Failure> {
+    fs::write(output.join("facts.txt"), facts(documents)?)?;
+    fs::write(output.join("policy.txt"), policy(documents)?)?;
+    Ok(())
+}
+
+/// A line for each cluster role and binding of a fresh cluster, but those of the controllers of kube-controller-manager.
+fn policy(documents: &Path) -> Result<String, Failure> {
+    let mut out = String::new();
+    for (file, kind, content) in [
+        ("clusterroles.json", "ClusterRole", &["rules", "aggregationRule"][..]),
+        ("clusterrolebindings.json", "ClusterRoleBinding", &["subjects", "roleRef"][..]),
+    ] {
+        for item in array(&read(&documents.join(file))?, "items")? {
+            let name = text(&item["metadata"], "name")?;
+            if name.starts_with("system:controller:") {
+                continue;
+            }
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
+            for key in ["labels", "annotations"] {
+                object["metadata"][key] = item["metadata"][key].clone();
+            }
+            for key in content {
+                if let Some(value) = item.get(key) {
+                    object[key] = value.clone();
+                }
+            }
+            writeln!(out, "{object}")?;
+        }
+    }
+    Ok(out)
 }
 
 fn facts(documents: &Path) -> Result<String, Failure> {

@@ -3,6 +3,12 @@
 
 const FACTS: &str = include_str!("facts.txt");
 
+/// The cluster roles and bindings that a fresh API server creates, each an object of `rbac.authorization.k8s.io/v1` as one line of JSON, without those of
+/// the controllers of kube-controller-manager.
+pub fn bootstrap_policy() -> impl Iterator<Item = &'static str> {
+    include_str!("policy.txt").lines()
+}
+
 /// The version of Kubernetes that the facts were taken from, such as `v1.37.2`.
 pub fn kubernetes_version() -> &'static str {
     FACTS.lines().next().unwrap_or_default()

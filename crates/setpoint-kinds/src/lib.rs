@@ -1,4 +1,5 @@
-//! Facts about the kinds that are built into Kubernetes: names, scope, verbs, subresources, and the shape of their fields.
+//! Facts about the kinds that are built into Kubernetes: names, scope, verbs, subresources, the shape of their fields, and
+//! the roles of a fresh cluster.
 //!
 //! ```text
 //! kube-apiserver ── generator/fetch.sh ──▶ documents ── generator/generate.rs ──▶ src/facts.txt ──▶ kinds(), definition()
@@ -12,5 +13,5 @@ mod facts;
 mod kind;
 
 pub use definition::{REF_PREFIX, definition, definition_names};
-pub use facts::kubernetes_version;
+pub use facts::{bootstrap_policy, kubernetes_version};
 pub use kind::{Kind, Subresource, by_kind, by_resource, kinds};

@@ -1,1 +1,52 @@
-//! The SDK: what controller-runtime is to Go, on top of kube
+//! The SDK: what controller-runtime is to Go, on top of kube.
+//!
+//! ```text
+//! API server ── watch ──▶ Reflector ──▶ Cache ──▶ handlers ──▶ Queue ──▶ Worker ──▶ reconcile(object, cx)
+//!                                        ▲  │ read                                        │
+//!                        written objects ┘  └──▶ Context ── apply / status / delete ──────┘──▶ API server
+//! ```
+//!
+//! Implement [`Reconciler`], declare a [`Controller`], and give it to an `Operator`.
+
+mod action;
+mod cache;
+mod cause;
+mod client;
+mod condition;
+mod context;
+mod controller;
+mod error;
+mod key;
+mod metrics;
+mod object;
+mod predicate;
+mod reconciler;
+mod rights;
+mod runtime;
+mod selector;
+
+pub use action::{Action, minutes, seconds};
+pub use cache::{CacheHealth, Caches};
+pub use cause::{Cause, Reason};
+pub use client::{DeadlineExceeded, RequestStack, RetryPolicy, Transport};
+pub use condition::set_condition;
+pub use context::{
+    Apply, Context, Create, Delete, NotCached, Patch, Patching, Propagation, Refused, Replace, Resource,
+    WriteFailed,
+};
+pub use controller::{AnyController, Controller, Lookup, Trigger, Watch, by_index};
+pub use error::{Error, Result, Retry};
+pub use k8s_openapi;
+pub use key::{Key, ObjectRef};
+pub use kube;
+pub use metrics::{ControllerMetrics, Metrics, Outcome, Reconciling, ReflectorMetrics};
+pub use object::{Kind, Object, Scoped};
+pub use predicate::{
+    Change, Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
+};
+pub use reconciler::{Cleanup, Reconciler};
+pub use rights::{Rights, Target, Undeclared, Verb};
+pub use runtime::{
+    Event, LogOnly, Observer, Reconciled, Recorder, Runtime, RuntimeBuilder, Scope, Severity, Unobserved,
+};
+pub use selector::Selector;

@@ -1,0 +1,127 @@
+use std::time::Duration;
+
+use super::*;
+
+fn lines<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let mut lines: Vec<&str> = text.lines().filter(|line| line.starts_with(prefix)).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_series_of_a_controller_starts_at_zero() {
+    let metrics = Metrics::new();
+    let _controller = metrics.controller("website", 4);
+    let text = metrics.encode();
+    for series in [
+        "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 0",
+        "controller_runtime_reconcile_total{controller=\"website\",result=\"error\"} 0",
+        "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue\"} 0",
+        "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue_after\"} 0",
+        "controller_runtime_reconcile_errors_total{controller=\"website\"} 0",
+        "controller_runtime_terminal_reconcile_errors_total{controller=\"website\"} 0",
+        "controller_runtime_reconcile_panics_total{controller=\"website\"} 0",
+        "controller_runtime_reconcile_timeouts_total{controller=\"website\"} 0",
+        "controller_runtime_reconcile_time_seconds_count{controller=\"website\"} 0",
+        "controller_runtime_max_concurrent_reconciles{controller=\"website\"} 4",
+        "controller_runtime_active_workers{controller=\"website\"} 0",
+        "controller_reconcile_total{controller=\"website\",result=\"success\"} 0",
+        "controller_reconcile_duration_seconds_count{controller=\"website\"} 0",
+        "workqueue_depth{name=\"website\",controller=\"website\",priority=\"0\"} 0",
+        "workqueue_depth{name=\"website\",controller=\"website\",priority=\"-100\"} 0",
+        "workqueue_adds_total{name=\"website\",controller=\"website\"} 0",
+        "workqueue_retries_total{name=\"website\",controller=\"website\"} 0",
+        "workqueue_queue_duration_seconds_count{name=\"website\",controller=\"website\"} 0",
+        "workqueue_work_duration_seconds_count{name=\"website\",controller=\"website\"} 0",
+        "workqueue_unfinished_work_seconds{name=\"website\",controller=\"website\"} 0",
+        "workqueue_longest_running_processor_seconds{name=\"website\",controller=\"website\"} 0",
+    ] {
+        assert!(
+            text.lines().any(|line| line == series || line == format!("{series}.0")),
+            "{series} not in\n{text}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_shows_while_it_runs_and_after() {
+    let metrics = Metrics::new();
+    let controller = metrics.controller("website", 1);
+    controller.added();
+    let first = controller.start(Duration::from_millis(20));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let second = controller.start(Duration::ZERO);
+    tokio::time::advance(Duration::from_secs(2)).await;
+
+    assert_eq!(controller.longest_running(), Some(Duration::from_secs(5)));
+    let text = metrics.encode();
+    assert_eq!(
+        lines(&text, "workqueue_unfinished_work_seconds{"),
+        ["workqueue_unfinished_work_seconds{name=\"website\",controller=\"website\"} 7.0"]
+    );
+    assert_eq!(
+        lines(&text, "workqueue_longest_running_processor_seconds{"),
+        ["workqueue_longest_running_processor_seconds{name=\"website\",controller=\"website\"} 5.0"]
+    );
+    assert_eq!(
+        lines(&text, "controller_runtime_active_workers{"),
+        ["controller_runtime_active_workers{controller=\"website\"} 2"]
+    );
+
+    first.finish(Outcome::Terminal);
+    drop(second);
+    let text = metrics.encode();
+    assert_eq!(
+        lines(&text, "controller_runtime_reconcile_total{"),
+        [
+            "controller_runtime_reconcile_total{controller=\"website\",result=\"error\"} 1",
+            "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue\"} 0",
+            "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue_after\"} 0",
+            "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 0",
+        ]
+    );
+    assert_eq!(
+        lines(&text, "controller_runtime_terminal_reconcile_errors_total{"),
+        ["controller_runtime_terminal_reconcile_errors_total{controller=\"website\"} 1"]
+    );
+    assert_eq!(
+        lines(&text, "controller_reconcile_duration_seconds_sum"),
+        ["controller_reconcile_duration_seconds_sum{controller=\"website\"} 5.0"]
+    );
+    assert_eq!(
+        lines(&text, "controller_runtime_active_workers{"),
+        ["controller_runtime_active_workers{controller=\"website\"} 0"]
+    );
+    assert_eq!(controller.longest_running(), None);
+}
+
+#[test]
+fn requests_are_counted_by_code() {
+    let metrics = Metrics::new();
+    metrics.client().request(Some(200), "GET", "example", Some(Duration::from_millis(3)));
+    metrics.client().request(None, "PUT", "example", None);
+    let text = metrics.encode();
+    assert_eq!(
+        lines(&text, "rest_client_requests_total{"),
+        [
+            "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"example\"} 1",
+            "rest_client_requests_total{code=\"<error>\",method=\"PUT\",host=\"example\"} 1",
+        ]
+    );
+}
+
+#[test]
+fn two_operators_do_not_share_series() {
+    let (a, b) = (Metrics::new(), Metrics::new());
+    let _controller = a.controller("website", 1);
+    assert!(!b.encode().contains("website"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_process_has_memory_and_files() {
+    let text = Metrics::new().encode();
+    assert_eq!(lines(&text, "process_resident_memory_bytes ").len(), 1, "{text}");
+    assert_eq!(lines(&text, "process_open_fds ").len(), 1, "{text}");
+    assert_eq!(lines(&text, "process_cpu_seconds_total ").len(), 1, "{text}");
+}

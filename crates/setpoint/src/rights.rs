@@ -1,0 +1,128 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::Kind;
+
+/// What a request does to a resource, in RBAC's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read a collection.
+    List,
+    /// Follow a collection.
+    Watch,
+    /// Create an object.
+    Create,
+    /// Replace an object.
+    Update,
+    /// Change parts of an object; apply is a patch too.
+    Patch,
+    /// Delete an object.
+    Delete,
+    /// Delete a collection.
+    DeleteCollection,
+    /// Set owner references or grant what one does not hold oneself.
+    Escalate,
+    /// Bind a role that grants more than one holds oneself.
+    Bind,
+    /// Act as somebody else.
+    Impersonate,
+}
+
+impl Verb {
+    /// As RBAC writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Escalate => "escalate",
+            Self::Bind => "bind",
+            Self::Impersonate => "impersonate",
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A resource as RBAC names it: group and plural, with a sub-resource after a slash. `*` stands for all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// API group.
+    pub group: String,
+    /// `pods`, `pods/eviction`, `*`.
+    pub resource: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl Target {
+    /// All objects of a kind.
+    pub fn of(kind: &Kind) -> Self {
+        Self { group: kind.group.clone(), resource: kind.plural.clone(), namespaced: kind.namespaced }
+    }
+
+    /// A sub-resource of a kind.
+    pub fn sub(kind: &Kind, subresource: &str) -> Self {
+        Self { resource: format!("{}/{subresource}", kind.plural), ..Self::of(kind) }
+    }
+}
+
+/// Everything that a controller may do: implied by what it watches and owns, or named by `uses`. The
+/// context refuses the rest, so that RBAC rules derived from this are complete by construction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights(BTreeMap<Target, BTreeSet<Verb>>);
+
+/// A request that the controller did not declare.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "controller {controller} did not declare {verb} on {resource}: add .uses::<{kind}>(&[Verb::…]) (or owns/watches) to it"
+)]
+pub struct Undeclared {
+    pub(crate) controller: String,
+    pub(crate) verb: Verb,
+    pub(crate) resource: String,
+    pub(crate) kind: String,
+}
+
+impl Rights {
+    /// Adds `verbs` on `target`.
+    pub fn add(&mut self, target: Target, verbs: &[Verb]) {
+        self.0.entry(target).or_default().extend(verbs);
+    }
+
+    /// Adds all of `other`.
+    pub fn extend(&mut self, other: &Rights) {
+        for (target, verbs) in &other.0 {
+            self.0.entry(target.clone()).or_default().extend(verbs);
+        }
+    }
+
+    /// Each resource with its verbs, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = (&Target, &BTreeSet<Verb>)> {
+        self.0.iter()
+    }
+
+    /// Whether `verb` on `kind`, or on its sub-resource, was declared.
+    pub fn allow(&self, kind: &Kind, subresource: Option<&str>, verb: Verb) -> bool {
+        let resource = match subresource {
+            Some(sub) => format!("{}/{sub}", kind.plural),
+            None => kind.plural.clone(),
+        };
+        self.0.iter().any(|(target, verbs)| {
+            let named = target.group == kind.group && target.resource == resource;
+            let any = target.group == "*" && target.resource == "*";
+            (named || any) && verbs.contains(&verb)
+        })
+    }
+}
