@@ -1,0 +1,111 @@
+//! What Kubernetes' own code knows about its kinds and the OpenAPI documents don't say: defaults, initial status, what an update may change.
+//!
+//! ```text
+//! create: default ─▶ prepare_create ─▶ validate ─▶ store
+//! update: default ─▶ prepare_update ─▶ validate ─▶ store
+//! ```
+//!
+//! Everything here is a pure function over one object (and the one that it replaces). The defaults are those of `pkg/apis/*/*/defaults.go` of
+//! kubernetes, the rest is from its strategies and admission plugins; `recorded/` has what a real kube-apiserver made of the same objects.
+
+mod defaults;
+mod edit;
+mod pod;
+mod prepare;
+mod quantity;
+mod service;
+
+use serde_json::Value;
+
+pub(crate) use quantity::Quantity;
+
+/// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.
+pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {
+    if !object.is_object() {
+        return;
+    }
+    quantity::canonicalise(group, kind, object);
+    defaults::default(group, kind, object);
+}
+
+/// Sets what a new object starts with whatever the client says, such as its status. `metadata.uid` must be set already.
+pub(crate) fn prepare_create(group: &str, kind: &str, object: &mut Value) {
+    if object.is_object() {
+        prepare::create(group, kind, object);
+    }
+}
+
+/// Restores from the `old` object what an update of the kind, or of its subresource, may not change or may leave out.
+pub(crate) fn prepare_update(
+    group: &str,
+    kind: &str,
+    subresource: Option<&str>,
+    new: &mut Value,
+    old: &Value,
+) {
+    if new.is_object() {
+        prepare::update(group, kind, subresource, new, old);
+    }
+}
+
+/// Values for field selectors, beyond `metadata.name` and `metadata.namespace` which every kind has.
+pub(crate) fn fields(group: &str, plural: &str, object: &Value) -> Vec<(&'static str, String)> {
+    let names: &[&'static str] = match (group, plural) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "namespaces") => &["status.phase"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("apps", "replicasets") | ("", "replicationcontrollers") => &["status.replicas"],
+        ("batch", "jobs") => &["status.successful"],
+        ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
+        ("" | "events.k8s.io", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        _ => &[],
+    };
+    names.iter().map(|name| (*name, field(object, name))).collect()
+}
+
+fn field(object: &Value, path: &str) -> String {
+    let found = |path: &str| path.split('.').try_fold(object, |value, key| value.get(key));
+    let value = match path {
+        "source" => {
+            found("source.component").filter(|v| !edit::is_empty(v)).or_else(|| found("reportingComponent"))
+        }
+        "status.successful" => found("status.succeeded"),
+        // An event of events.k8s.io carries the same under another name.
+        _ => found(path).or_else(|| found(&path.replace("involvedObject", "regarding"))),
+    };
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => match path {
+            "spec.unschedulable" | "spec.hostNetwork" => "false".to_owned(),
+            "status.replicas" | "status.successful" => "0".to_owned(),
+            _ => String::new(),
+        },
+        Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

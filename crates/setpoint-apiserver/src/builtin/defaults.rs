@@ -1,0 +1,318 @@
+//! The defaults of each kind.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json};
+
+use super::{
+    edit::{child, existing, fill, fill_number, is_empty, items, list, remove, set, text},
+    pod, service,
+};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Applies the defaults of a kind.
+pub fn default(group: &str, kind: &str, object: &mut Value) {
+    match (group, kind) {
+        ("", "Pod") => pod::default_pod(object),
+        ("", "PodTemplate") => pod::default_template(object, "template"),
+        ("", "Service") => service::default(object),
+        ("", "Secret") => secret(object),
+        ("", "Namespace") => namespace(object),
+        ("", "Node") => node(object),
+        ("", "PersistentVolumeClaim") => claim(object),
+        ("", "PersistentVolume") => {
+            if let Some(spec) = existing(object, "spec") {
+                fill(spec, "persistentVolumeReclaimPolicy", "Retain");
+                fill(spec, "volumeMode", "Filesystem");
+                if let Some(path) = existing(spec, "hostPath")
+                    && path["type"].is_null()
+                {
+                    set(path, "type", "");
+                }
+            }
+            fill(child(object, "status"), "phase", "Pending");
+        }
+        ("", "Endpoints") => {
+            for subset in items(object, "subsets") {
+                items(subset, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+            }
+        }
+        ("discovery.k8s.io", "EndpointSlice") => slice(object),
+        ("" | "events.k8s.io", "Event") => event(group, object),
+        ("", "ReplicationController") => replication_controller(object),
+        ("apps", "StatefulSet") => stateful_set(object),
+        ("apps", "Deployment") => deployment(object),
+        ("apps", "ReplicaSet") => {
+            if let Some(spec) = existing(object, "spec") {
+                fill(spec, "replicas", 1);
+                pod::default_template(spec, "template");
+            }
+        }
+        ("apps", "DaemonSet") => daemon_set(object),
+        ("batch", "Job") => existing(object, "spec").into_iter().for_each(job),
+        ("batch", "CronJob") => cron_job(object),
+        ("storage.k8s.io", "StorageClass") => {
+            fill(object, "reclaimPolicy", "Delete");
+            fill(object, "volumeBindingMode", "Immediate");
+        }
+        ("scheduling.k8s.io", "PriorityClass") => fill(object, "preemptionPolicy", "PreemptLowerPriority"),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
+        (RBAC, "Role" | "ClusterRole") => {
+            // Go writes a missing list of rules as null.
+            if object.get("rules").is_none() {
+                set(object, "rules", Value::Null);
+            }
+        }
+        (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition(object),
+        _ => {}
+    }
+}
+
+/// `stringData` is write-only: it goes into `data`.
+fn secret(object: &mut Value) {
+    fill(object, "type", "Opaque");
+    if let Some(Value::Object(texts)) = remove(object, "stringData") {
+        let data = child(object, "data");
+        for (key, text) in texts {
+            set(data, &key, STANDARD.encode(text.as_str().unwrap_or_default()));
+        }
+    }
+    if object.get("data").is_some_and(Value::is_null) {
+        remove(object, "data");
+    }
+}
+
+fn namespace(object: &mut Value) {
+    let name = text(&object["metadata"], "name").to_owned();
+    if !name.is_empty() {
+        set(child(child(object, "metadata"), "labels"), "kubernetes.io/metadata.name", name);
+    }
+    fill(child(object, "status"), "phase", "Active");
+}
+
+fn node(object: &mut Value) {
+    fill(object, "spec", json!({}));
+    let status = child(object, "status");
+    if let Some(capacity) = status["capacity"].as_object().cloned() {
+        let allocatable = child(status, "allocatable");
+        for (name, amount) in capacity {
+            fill(allocatable, &name, amount);
+        }
+    }
+    fill(child(child(status, "daemonEndpoints"), "kubeletEndpoint"), "Port", 0);
+    let info = child(status, "nodeInfo");
+    for key in [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ] {
+        fill(info, key, "");
+    }
+}
+
+fn claim(object: &mut Value) {
+    if let Some(spec) = existing(object, "spec") {
+        fill(spec, "volumeMode", "Filesystem");
+    }
+    fill(child(object, "status"), "phase", "Pending");
+}
+
+fn slice(object: &mut Value) {
+    for endpoint in items(object, "endpoints") {
+        fill(endpoint, "conditions", json!({}));
+    }
+    for port in items(object, "ports") {
+        if port["name"].is_null() {
+            set(port, "name", "");
+        }
+        fill(port, "protocol", "TCP");
+    }
+    if object.get("ports").is_none() {
+        set(object, "ports", Value::Null);
+    }
+    if object.get("endpoints").is_none() {
+        set(object, "endpoints", Value::Null);
+    }
+}
+
+/// Fields of events that Go writes even if they are empty.
+fn event(group: &str, object: &mut Value) {
+    let absent = |object: &Value, key: &str| object.get(key).is_none();
+    if group.is_empty() {
+        fill(object, "source", json!({}));
+        for key in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+            if absent(object, key) {
+                set(object, key, Value::Null);
+            }
+        }
+        for key in ["reportingComponent", "reportingInstance"] {
+            if absent(object, key) {
+                set(object, key, "");
+            }
+        }
+    }
+}
+
+fn replication_controller(object: &mut Value) {
+    let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+    if let Some(spec) = existing(object, "spec") {
+        fill(spec, "replicas", 1);
+        fill(spec, "selector", labels.clone());
+        pod::default_template(spec, "template");
+    }
+    if labels.is_object() {
+        fill(child(object, "metadata"), "labels", labels);
+    }
+}
+
+fn stateful_set(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    fill(spec, "replicas", 1);
+    if spec["serviceName"].is_null() {
+        set(spec, "serviceName", "");
+    }
+    fill(spec, "podManagementPolicy", "OrderedReady");
+    fill(spec, "revisionHistoryLimit", 10);
+    let strategy = child(spec, "updateStrategy");
+    fill(strategy, "type", "RollingUpdate");
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        fill(rolling, "partition", 0);
+        fill(rolling, "maxUnavailable", 1);
+    }
+    let retention = child(spec, "persistentVolumeClaimRetentionPolicy");
+    fill(retention, "whenDeleted", "Retain");
+    fill(retention, "whenScaled", "Retain");
+    pod::default_template(spec, "template");
+    for template in items(spec, "volumeClaimTemplates") {
+        set(template, "apiVersion", "v1");
+        set(template, "kind", "PersistentVolumeClaim");
+        claim(template);
+    }
+}
+
+fn deployment(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    fill(spec, "replicas", 1);
+    fill(spec, "revisionHistoryLimit", 10);
+    fill(spec, "progressDeadlineSeconds", 600);
+    let strategy = child(spec, "strategy");
+    fill(strategy, "type", "RollingUpdate");
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        fill(rolling, "maxUnavailable", "25%");
+        fill(rolling, "maxSurge", "25%");
+    }
+    pod::default_template(spec, "template");
+}
+
+fn daemon_set(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    fill(spec, "revisionHistoryLimit", 10);
+    let strategy = child(spec, "updateStrategy");
+    fill(strategy, "type", "RollingUpdate");
+    if strategy["type"] == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        fill(rolling, "maxUnavailable", 1);
+        fill(rolling, "maxSurge", 0);
+    }
+    pod::default_template(spec, "template");
+}
+
+fn job(spec: &mut Value) {
+    // Neither given means one pod; only parallelism given means a work queue.
+    if spec.get("completions").is_none_or(is_empty) && spec.get("parallelism").is_none_or(is_empty) {
+        set(spec, "completions", 1);
+    }
+    fill(spec, "parallelism", 1);
+    if spec["backoffLimitPerIndex"].is_null() {
+        fill(spec, "backoffLimit", 6);
+    } else {
+        fill(spec, "backoffLimit", i32::MAX);
+    }
+    fill(spec, "completionMode", "NonIndexed");
+    fill(spec, "suspend", false);
+    fill(spec, "manualSelector", false);
+    let replacement = if spec["podFailurePolicy"].is_object() { "Failed" } else { "TerminatingOrFailed" };
+    fill(spec, "podReplacementPolicy", replacement);
+    pod::default_template(spec, "template");
+}
+
+fn cron_job(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    fill(spec, "concurrencyPolicy", "Allow");
+    fill(spec, "suspend", false);
+    fill(spec, "successfulJobsHistoryLimit", 3);
+    fill(spec, "failedJobsHistoryLimit", 1);
+    let template = child(spec, "jobTemplate");
+    fill(template, "metadata", json!({}));
+    if let Some(spec) = existing(template, "spec") {
+        pod::default_template(spec, "template");
+    }
+}
+
+fn network_policy(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    for rule in items(spec, "ingress") {
+        items(rule, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+    }
+    for rule in items(spec, "egress") {
+        items(rule, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+    }
+    if list(spec, "policyTypes").is_empty() {
+        let types =
+            if list(spec, "egress").is_empty() { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
+        set(spec, "policyTypes", types);
+    }
+}
+
+fn binding(object: &mut Value) {
+    if let Some(reference) = existing(object, "roleRef") {
+        fill(reference, "apiGroup", RBAC);
+    }
+    for subject in items(object, "subjects") {
+        if matches!(text(subject, "kind"), "User" | "Group") {
+            fill(subject, "apiGroup", RBAC);
+        }
+    }
+}
+
+fn custom_resource_definition(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    let names = child(spec, "names");
+    let kind = text(names, "kind").to_owned();
+    if !kind.is_empty() {
+        fill(names, "singular", kind.to_lowercase());
+        fill(names, "listKind", format!("{kind}List"));
+    }
+    fill(child(spec, "conversion"), "strategy", "None");
+    if let Some(client) = existing(spec, "conversion")
+        .and_then(|conversion| existing(conversion, "webhook"))
+        .and_then(|webhook| existing(webhook, "clientConfig"))
+        .and_then(|config| existing(config, "service"))
+    {
+        fill_number(client, "port", 443);
+    }
+    let storage = list(spec, "versions").iter().find(|version| version["storage"] == true);
+    let stored: Vec<Value> = storage.map(|version| version["name"].clone()).into_iter().collect();
+    let status = child(object, "status");
+    if status.get("conditions").is_none() {
+        set(status, "conditions", Value::Null);
+    }
+    fill(
+        status,
+        "acceptedNames",
+        Map::from_iter([("plural".to_owned(), "".into()), ("kind".to_owned(), "".into())]),
+    );
+    if list(status, "storedVersions").is_empty() {
+        set(status, "storedVersions", stored);
+    }
+}

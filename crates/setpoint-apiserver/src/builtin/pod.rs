@@ -1,0 +1,247 @@
+//! Pods and pod templates: their defaults, and what a new pod starts with.
+
+use serde_json::{Value, json};
+
+use super::{
+    edit::{child, copy, existing, fill, fill_number, is_empty, items, list, set, text},
+    quantity::Quantity,
+};
+
+/// Defaults of a pod spec, in a pod or a template.
+pub fn default_spec(spec: &mut Value) {
+    if !spec.is_object() {
+        return;
+    }
+    fill(spec, "restartPolicy", "Always");
+    fill(spec, "terminationGracePeriodSeconds", 30);
+    fill(spec, "dnsPolicy", "ClusterFirst");
+    fill(spec, "securityContext", json!({}));
+    fill(spec, "schedulerName", "default-scheduler");
+    // The deprecated name of the same field follows the new one.
+    let account = match text(spec, "serviceAccountName") {
+        "" => text(spec, "serviceAccount"),
+        account => account,
+    };
+    if !account.is_empty() {
+        let account = account.to_owned();
+        set(spec, "serviceAccountName", account.clone());
+        set(spec, "serviceAccount", account);
+    }
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        items(spec, key).for_each(default_container);
+    }
+    items(spec, "volumes").for_each(default_volume);
+}
+
+/// Defaults that only pods get, not templates.
+pub fn default_pod(pod: &mut Value) {
+    let Some(spec) = existing(pod, "spec") else { return };
+    fill(spec, "enableServiceLinks", true);
+    let host_network = spec["hostNetwork"] == true;
+    for key in ["initContainers", "containers"] {
+        for container in items(spec, key) {
+            if host_network {
+                for port in items(container, "ports") {
+                    let number = port["containerPort"].as_i64().unwrap_or_default();
+                    fill_number(port, "hostPort", number);
+                }
+            }
+            if let Some(resources) = existing(container, "resources")
+                && let Some(limits) = resources["limits"].as_object().cloned()
+            {
+                let requests = child(resources, "requests");
+                for (name, limit) in limits {
+                    fill(requests, &name, limit);
+                }
+            }
+        }
+    }
+    default_spec(spec);
+}
+
+/// Defaults of a `{metadata, spec}` template.
+pub fn default_template(owner: &mut Value, key: &str) {
+    if let Some(template) = existing(owner, key) {
+        fill(template, "metadata", json!({}));
+        if let Some(spec) = existing(template, "spec") {
+            default_spec(spec);
+        }
+    }
+}
+
+fn default_container(container: &mut Value) {
+    if !container.is_object() {
+        return;
+    }
+    fill(container, "resources", json!({}));
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    let policy = if is_latest(text(container, "image")) { "Always" } else { "IfNotPresent" };
+    fill(container, "imagePullPolicy", policy);
+    for port in items(container, "ports") {
+        fill(port, "protocol", "TCP");
+    }
+    for variable in items(container, "env") {
+        if let Some(reference) = existing(variable, "valueFrom").and_then(|from| existing(from, "fieldRef")) {
+            fill(reference, "apiVersion", "v1");
+        }
+    }
+    for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = existing(container, key) {
+            for (key, number) in [
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ] {
+                fill_number(probe, key, number);
+            }
+            default_http_get(probe);
+            if let Some(grpc) = existing(probe, "grpc")
+                && grpc["service"].is_null()
+            {
+                set(grpc, "service", "");
+            }
+        }
+    }
+    for key in ["postStart", "preStop"] {
+        if let Some(handler) = existing(container, "lifecycle").and_then(|lifecycle| existing(lifecycle, key))
+        {
+            default_http_get(handler);
+        }
+    }
+}
+
+fn default_http_get(handler: &mut Value) {
+    if let Some(get) = existing(handler, "httpGet") {
+        fill(get, "path", "/");
+        fill(get, "scheme", "HTTP");
+    }
+}
+
+/// Whether an image reference has the tag `latest` or neither tag nor digest.
+fn is_latest(image: &str) -> bool {
+    if image.contains('@') {
+        return false;
+    }
+    let name = image.rsplit('/').next().unwrap_or(image);
+    name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+fn default_volume(volume: &mut Value) {
+    let Some(fields) = volume.as_object_mut() else { return };
+    fields.retain(|key, value| key == "name" || !value.is_null());
+    if fields.keys().all(|key| key == "name") {
+        fields.insert("emptyDir".to_owned(), json!({}));
+    }
+    for key in ["configMap", "secret", "downwardAPI", "projected"] {
+        if let Some(source) = existing(volume, key) {
+            fill(source, "defaultMode", 0o644);
+        }
+    }
+    if let Some(path) = existing(volume, "hostPath")
+        && path["type"].is_null()
+    {
+        set(path, "type", "");
+    }
+    if let Some(source) = existing(volume, "downwardAPI") {
+        default_downward(source);
+    }
+    if let Some(projected) = existing(volume, "projected") {
+        for source in items(projected, "sources") {
+            if let Some(token) = existing(source, "serviceAccountToken") {
+                fill(token, "expirationSeconds", 3600);
+            }
+            if let Some(downward) = existing(source, "downwardAPI") {
+                default_downward(downward);
+            }
+        }
+    }
+    if let Some(template) = existing(volume, "ephemeral").and_then(|e| existing(e, "volumeClaimTemplate")) {
+        fill(template, "metadata", json!({}));
+        if let Some(spec) = existing(template, "spec") {
+            fill(spec, "volumeMode", "Filesystem");
+        }
+    }
+}
+
+fn default_downward(source: &mut Value) {
+    for item in items(source, "items") {
+        if let Some(reference) = existing(item, "fieldRef") {
+            fill(reference, "apiVersion", "v1");
+        }
+    }
+}
+
+/// A new pod: pending, with its class of service, and with what the admission plugins Priority and DefaultTolerationSeconds add.
+pub fn create(pod: &mut Value) {
+    let class = class_of(pod);
+    set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
+    let Some(spec) = existing(pod, "spec") else { return };
+    if is_empty(&spec["priorityClassName"]) {
+        fill(spec, "priority", 0);
+        fill(spec, "preemptionPolicy", "PreemptLowerPriority");
+    }
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if !list(spec, "tolerations").iter().any(|toleration| tolerates(toleration, key)) {
+            let toleration =
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+            match spec.get_mut("tolerations").and_then(Value::as_array_mut) {
+                Some(tolerations) => tolerations.push(toleration),
+                None => set(spec, "tolerations", json!([toleration])),
+            }
+        }
+    }
+}
+
+fn tolerates(toleration: &Value, key: &str) -> bool {
+    let (of, effect) = (text(toleration, "key"), text(toleration, "effect"));
+    (of == key || of.is_empty()) && (effect == "NoExecute" || effect.is_empty())
+}
+
+/// An update keeps what belongs to the status or to other subresources.
+pub fn update(subresource: Option<&str>, new: &mut Value, old: &Value) {
+    match subresource {
+        // The class of service never changes; status writers may leave it out.
+        Some("status") => {
+            if let Some(status) = existing(new, "status") {
+                copy(status, &old["status"], "qosClass");
+            }
+        }
+        Some("ephemeralcontainers") => keep_spec_but(new, old, "ephemeralContainers"),
+        Some("resize") => keep_spec_but(new, old, "containers"),
+        _ => {}
+    }
+}
+
+fn keep_spec_but(new: &mut Value, old: &Value, key: &str) {
+    let mut kept = old.clone();
+    if let Some(spec) = existing(&mut kept, "spec") {
+        copy(spec, &new["spec"], key);
+    }
+    copy(&mut kept, new, "metadata");
+    *new = kept;
+}
+
+/// The class of service: `Guaranteed` if every container's requests and limits of cpu and memory are equal, `BestEffort` if none has any.
+fn class_of(pod: &Value) -> &'static str {
+    let spec = &pod["spec"];
+    let (mut any, mut guaranteed) = (false, true);
+    for container in list(spec, "initContainers").iter().chain(list(spec, "containers")) {
+        let resources = &container["resources"];
+        for name in ["cpu", "memory"] {
+            let amount = |of: &str| {
+                let quantity = resources[of][name].as_str().and_then(Quantity::parse);
+                quantity.map(Quantity::nanos).filter(|nanos| *nanos != 0)
+            };
+            let (limit, request) = (amount("limits"), amount("requests"));
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && limit == request;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}

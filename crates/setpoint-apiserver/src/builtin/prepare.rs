@@ -1,0 +1,114 @@
+//! What the server decides when an object is created or updated (the strategies of `pkg/registry`).
+
+use serde_json::{Value, json};
+
+use super::{
+    defaults,
+    edit::{child, copy, existing, fill, is_empty, remove, set, text},
+    pod, service,
+};
+
+/// A new object.
+pub fn create(group: &str, kind: &str, object: &mut Value) {
+    match (group, kind) {
+        ("", "Pod") => pod::create(object),
+        // Whoever creates a node is its kubelet.
+        ("", "Node") => {}
+        ("", "Namespace") => {
+            set(child(object, "spec"), "finalizers", json!(["kubernetes"]));
+            set(object, "status", json!({"phase": "Active"}));
+        }
+        ("apps", "DaemonSet") => {
+            set(object, "status", initial_status(group, kind));
+            let annotations = child(child(object, "metadata"), "annotations");
+            set(annotations, "deprecated.daemonset.template.generation", "1");
+        }
+        ("batch", "Job") => {
+            set(object, "status", json!({}));
+            job(object);
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            remove(object, "status");
+            defaults::default(group, kind, object);
+        }
+        _ => {
+            let known = setpoint_kinds::kinds().iter().find(|k| k.group == group && k.kind == kind);
+            if known.is_some_and(|k| k.subresource("status").is_some()) {
+                set(object, "status", initial_status(group, kind));
+            }
+        }
+    }
+}
+
+/// The status of a new object: empty, with the counters that Go writes even if they are zero.
+fn initial_status(group: &str, kind: &str) -> Value {
+    match (group, kind) {
+        ("apps", "StatefulSet") => json!({"replicas": 0, "availableReplicas": 0}),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => json!({"replicas": 0}),
+        ("apps", "DaemonSet") => {
+            json!({"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0})
+        }
+        ("", "Service") | ("networking.k8s.io", "Ingress") => json!({"loadBalancer": {}}),
+        ("", "PersistentVolumeClaim" | "PersistentVolume") => json!({"phase": "Pending"}),
+        ("policy", "PodDisruptionBudget") => {
+            json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
+        }
+        ("autoscaling", "HorizontalPodAutoscaler") => json!({"currentReplicas": 0, "desiredReplicas": 0}),
+        _ => json!({}),
+    }
+}
+
+/// A job without a selector of its own gets one by its uid.
+fn job(object: &mut Value) {
+    let (name, uid) = {
+        let metadata = &object["metadata"];
+        (text(metadata, "name").to_owned(), text(metadata, "uid").to_owned())
+    };
+    if object["spec"]["manualSelector"] == true {
+        return;
+    }
+    let labels = [
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("job-name", &name),
+    ];
+    let Some(spec) = existing(object, "spec") else { return };
+    let selector = child(child(spec, "selector"), "matchLabels");
+    fill(selector, "batch.kubernetes.io/controller-uid", uid.clone());
+    let of_template = child(child(child(spec, "template"), "metadata"), "labels");
+    labels.iter().for_each(|(key, value)| fill(of_template, key, (*value).clone()));
+    let own = child(child(object, "metadata"), "labels");
+    labels.iter().for_each(|(key, value)| fill(own, key, (*value).clone()));
+}
+
+/// An update of an object or of a subresource.
+pub fn update(group: &str, kind: &str, subresource: Option<&str>, new: &mut Value, old: &Value) {
+    match (group, kind) {
+        ("", "Pod") => pod::update(subresource, new, old),
+        ("", "Service") if subresource.is_none() => service::update(new, old),
+        ("", "Namespace") => {
+            if subresource == Some("finalize") {
+                let mut kept = old.clone();
+                copy(child(&mut kept, "spec"), &new["spec"], "finalizers");
+                copy(&mut kept, new, "metadata");
+                *new = kept;
+            } else {
+                copy(new, old, "spec");
+            }
+        }
+        ("", "Secret") => {
+            if is_empty(&new["type"]) {
+                copy(new, old, "type");
+            }
+        }
+        ("batch", "Job") if subresource.is_none() => {
+            if let Some(spec) = existing(new, "spec")
+                && spec.get("selector").is_none()
+            {
+                copy(spec, &old["spec"], "selector");
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,70 @@
+//! Services: defaults, and what updates may leave out. Addresses and node ports are the allocator's.
+
+use serde_json::{Value, json};
+
+use super::edit::{child, copy, existing, fill, fill_number, is_empty, items, list, text};
+
+pub fn default(service: &mut Value) {
+    let Some(spec) = existing(service, "spec") else { return };
+    fill(spec, "type", "ClusterIP");
+    fill(spec, "sessionAffinity", "None");
+    if spec["sessionAffinity"] == "ClientIP" {
+        let client = child(child(spec, "sessionAffinityConfig"), "clientIP");
+        fill(client, "timeoutSeconds", 10_800);
+    }
+    for port in items(spec, "ports") {
+        fill(port, "protocol", "TCP");
+        let number = port["port"].clone();
+        if port["targetPort"].as_i64() == Some(0) || port.get("targetPort").is_none_or(is_empty) {
+            port["targetPort"] = number;
+        }
+    }
+    let kind = text(spec, "type").to_owned();
+    if kind == "ExternalName" {
+        return;
+    }
+    fill(spec, "internalTrafficPolicy", "Cluster");
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        fill(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        fill(spec, "allocateLoadBalancerNodePorts", true);
+    }
+    // One family: the allocator has IPv4 addresses only.
+    fill(spec, "ipFamilies", json!(["IPv4"]));
+    fill(spec, "ipFamilyPolicy", "SingleStack");
+    let address = text(spec, "clusterIP").to_owned();
+    if !address.is_empty() {
+        fill(spec, "clusterIPs", json!([address]));
+    }
+}
+
+/// An update may leave out the allocated address and node ports, as long as the type keeps them.
+pub fn update(new: &mut Value, old: &Value) {
+    let old = &old["spec"];
+    let Some(spec) = existing(new, "spec") else { return };
+    if text(spec, "type") == "ExternalName" || text(old, "type") == "ExternalName" {
+        return;
+    }
+    if is_empty(&spec["clusterIP"]) && list(spec, "clusterIPs").is_empty() {
+        copy(spec, old, "clusterIP");
+        copy(spec, old, "clusterIPs");
+    }
+    if !matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
+        return;
+    }
+    if text(spec, "externalTrafficPolicy") == "Local"
+        && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0
+    {
+        copy(spec, old, "healthCheckNodePort");
+    }
+    for port in items(spec, "ports") {
+        let known = list(old, "ports")
+            .iter()
+            .find(|known| known["port"] == port["port"] && text(known, "protocol") == text(port, "protocol"));
+        if let Some(number) = known.and_then(|known| known["nodePort"].as_i64()).filter(|number| *number != 0)
+        {
+            fill_number(port, "nodePort", number);
+        }
+    }
+}
