@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated};
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::{Backoff, later};
@@ -23,6 +23,16 @@ pub enum Role {
     Sidecar,
     /// The rest.
     Main,
+}
+
+/// The part that the container of that name has in a pod.
+pub fn role_of(pod: &Pod, name: &str) -> Role {
+    let init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    match init.into_iter().find(|container| container.name == name) {
+        Some(container) if container.restart_policy.as_deref() == Some("Always") => Role::Sidecar,
+        Some(_) => Role::Init,
+        None => Role::Main,
+    }
 }
 
 /// Where a container is.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use super::backoff::later;
-use super::container::{ContainerMachine, Role};
+use super::container::{ContainerMachine, Role, role_of};
 use super::hook::Hook;
 use super::probe::{ProbeAction, ProbeOutcome};
 use super::prober::ProbeKind;
@@ -155,12 +155,8 @@ impl PodMachine {
         let spec = pod.spec.clone().unwrap_or_default();
         let init = spec.init_containers.clone().unwrap_or_default();
         let reason = if init.is_empty() { "ContainerCreating" } else { "PodInitializing" };
-        let role = |container: &Container| match container.restart_policy.as_deref() {
-            Some("Always") => Role::Sidecar,
-            _ => Role::Init,
-        };
-        let mut containers: Vec<_> =
-            init.iter().map(|spec| ContainerMachine::new(spec, role(spec), "PodInitializing", now)).collect();
+        let first = |spec| ContainerMachine::new(spec, role_of(&pod, &spec.name), "PodInitializing", now);
+        let mut containers: Vec<_> = init.iter().map(first).collect();
         containers
             .extend(spec.containers.iter().map(|spec| ContainerMachine::new(spec, Role::Main, reason, now)));
         let mut machine = Self {

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::probe::{self, ProbeAction, ProbeOutcome};
+use super::prober::ProbeKind;
 
 /// A machine that runs pods.
 ///
@@ -111,6 +112,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn probe(
         &self,
         container: &ContainerId,
+        _kind: ProbeKind,
         action: &ProbeAction,
     ) -> impl Future<Output = ProbeOutcome> + Send
     where
