@@ -10,16 +10,24 @@
 //! fieldsV1 ◀─────────────▶ FieldSet ─▶ project ─▶ fingerprint (what a manager owns, in 8 bytes)
 //! ```
 
+mod default;
 mod element;
+mod field_error;
 mod field_set;
 pub mod managed;
 pub mod patch;
+mod prune;
 mod schema;
+mod validate;
 
+pub use default::default;
 pub use element::{Element, Literal};
+pub use field_error::{ErrorKind, FieldError, FieldPath};
 pub use field_set::{
     FieldSet, FieldSetError, Node, Path,
     fingerprint::{fingerprint, normalise},
     project::project,
 };
+pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};
+pub use validate::validate;

@@ -1,0 +1,81 @@
+//! Filling in defaults.
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Additional, Schema};
+
+/// Fills in every default of `schema` whose field is missing, or `null` where that is not allowed, and removes fields
+/// that are `null`, not nullable and without a default. Defaults come in below objects that exist or that a default
+/// brought in; a missing object without a default stays missing.
+///
+/// For built-in kinds only defaults that are not Go's zero values count: `protocol: TCP`, but not `""` or `{}`.
+pub fn default(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, child) in schema.node.properties.iter() {
+                // Looking behind a reference reads its definition: only where there is something to look at.
+                let absent = !fields.contains_key(name);
+                let declared = match child {
+                    crate::schema::Child::Inline(schema) => schema.node.default.as_ref(),
+                    crate::schema::Child::Reference(reference) => reference.default.as_ref(),
+                };
+                let Some(default) = declared.filter(|default| !(schema.node.builtin && is_zero(default)))
+                else {
+                    continue;
+                };
+                if absent || fields.get(name).is_some_and(Value::is_null) && !child.schema().node.nullable {
+                    fields.insert(name.clone(), default.clone());
+                }
+            }
+            fields.retain(|name, value| {
+                let child = match (schema.node.properties.get(name), &schema.node.additional) {
+                    (Some(child), _) | (None, Additional::Schema(child)) => child,
+                    _ => return true,
+                };
+                match value {
+                    Value::Null => {
+                        let below = child.schema();
+                        if let Some(default) = &below.node.default
+                            && !below.node.nullable
+                            && !below.node.builtin
+                        {
+                            *value = default.clone();
+                        }
+                        below.node.nullable || !value.is_null()
+                    }
+                    Value::Object(_) | Value::Array(_) => {
+                        self::default(child.schema(), value);
+                        true
+                    }
+                    _ => true,
+                }
+            });
+        }
+        Value::Array(items) => {
+            if let Some(child) = &schema.node.items {
+                for item in items.iter_mut() {
+                    let below = child.schema();
+                    if item.is_null()
+                        && !below.node.nullable
+                        && let Some(default) = &below.node.default
+                    {
+                        *item = default.clone();
+                    }
+                    self::default(below, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_zero(default: &Value) -> bool {
+    match default {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields == &Map::new(),
+    }
+}
