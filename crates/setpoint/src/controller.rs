@@ -285,6 +285,7 @@ pub struct AnyController {
     kind: Kind,
     rights: Rights,
     finalizer: Option<String>,
+    time_limit: Duration,
     run: Box<dyn FnOnce(Runtime, CancellationToken) -> BoxFuture<'static, Result<()>> + Send>,
 }
 
@@ -307,6 +308,11 @@ impl AnyController {
     /// Its finalizer, if it has one.
     pub fn finalizer(&self) -> Option<&str> {
         self.finalizer.as_deref()
+    }
+
+    /// How long a reconcile may take before it is dropped.
+    pub fn time_limit(&self) -> Duration {
+        self.time_limit
     }
 
     /// Runs until `stop` is cancelled: then sources stop, nothing more is started, and running reconciles
@@ -333,6 +339,7 @@ impl<R: Reconciler> From<Controller<R>> for AnyController {
             kind: controller.kind.clone(),
             rights: controller.rights.clone(),
             finalizer: controller.finalizer.as_ref().map(|(name, _)| name.clone()),
+            time_limit: controller.time_limit,
             run: Box::new(move |runtime, stop| {
                 let _ = (runtime, stop, controller);
                 async { Err(crate::Error::msg("controllers do not run yet")) }.boxed()

@@ -16,10 +16,15 @@ mod condition;
 mod context;
 mod controller;
 mod error;
+mod events;
+mod health;
 mod key;
+mod logs;
 mod metrics;
 mod object;
+mod operator;
 mod predicate;
+mod rbac;
 mod reconciler;
 mod rights;
 mod runtime;
@@ -36,11 +41,14 @@ pub use context::{
 };
 pub use controller::{AnyController, Controller, Lookup, Trigger, Watch, by_index};
 pub use error::{Error, Result, Retry};
+pub use health::Health;
 pub use k8s_openapi;
 pub use key::{Key, ObjectRef};
 pub use kube;
-pub use metrics::{ControllerMetrics, Metrics, Outcome, Reconciling, ReflectorMetrics};
+pub use logs::{LogError, LogFormat, init_logs};
+pub use metrics::Metrics;
 pub use object::{Kind, Object, Scoped};
+pub use operator::{Operator, OperatorError, Task};
 pub use predicate::{
     Change, Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };

@@ -3,21 +3,23 @@
 //! One [`Metrics`] belongs to one operator; several operators in a process do not share series. Every series
 //! of a controller is there from its start with the value 0, so that `rate()` sees the first increase.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::prometheus_text;
 use prometheus_client::registry::Registry;
+
+use crate::{Kind, Observer, Reconciled};
 
 mod client;
 mod controller;
 mod process;
-mod reflector;
+mod watches;
 
 pub(crate) use client::ClientMetrics;
-pub use controller::{ControllerMetrics, Outcome, Reconciling};
-pub use reflector::ReflectorMetrics;
 
 /// The metrics of an operator: those of its controllers, caches and client, and the operator's own.
 ///
@@ -28,7 +30,8 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Mutex<Registry>,
     controllers: controller::Families,
-    reflectors: reflector::Families,
+    series: RwLock<BTreeMap<String, Arc<controller::Series>>>,
+    watches: watches::Watches,
     client: ClientMetrics,
 }
 
@@ -37,10 +40,16 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let controllers = controller::Families::register(&mut registry);
-        let reflectors = reflector::Families::register(&mut registry);
+        let watches = watches::Watches::register(&mut registry);
         let client = ClientMetrics::register(&mut registry);
         process::register(&mut registry);
-        Self(Arc::new(Inner { registry: Mutex::new(registry), controllers, reflectors, client }))
+        Self(Arc::new(Inner {
+            registry: Mutex::new(registry),
+            controllers,
+            series: RwLock::default(),
+            watches,
+            client,
+        }))
     }
 
     /// Adds an operator's own metrics, for instance a gauge of its clusters:
@@ -60,14 +69,15 @@ impl Metrics {
         add(&mut self.0.registry.lock())
     }
 
-    /// The series of the controller `name` with at most `max_concurrent` reconciles at a time.
-    pub fn controller(&self, name: &str, max_concurrent: usize) -> ControllerMetrics {
-        self.0.controllers.controller(name, max_concurrent)
+    /// How long the longest of a controller's running reconciles has been running; `None` when none runs.
+    pub(crate) fn longest_running(&self, controller: &str) -> Option<Duration> {
+        self.0.series.read().get(controller)?.longest_running()
     }
 
-    /// The series of the cache of a resource, such as `configmaps` or `redisclusters.cache.example.com`.
-    pub fn reflector(&self, resource: &str) -> ReflectorMetrics {
-        self.0.reflectors.reflector(resource)
+    fn series(&self, controller: &str, report: impl FnOnce(&controller::Series)) {
+        if let Some(series) = self.0.series.read().get(controller) {
+            report(series);
+        }
     }
 
     pub(crate) fn client(&self) -> ClientMetrics {
@@ -85,6 +95,49 @@ impl Metrics {
     }
 }
 
+impl Observer for Metrics {
+    fn controller_started(&self, controller: &str, workers: usize) {
+        let series = self.0.controllers.controller(controller, workers);
+        self.0.series.write().insert(controller.to_owned(), Arc::new(series));
+    }
+
+    fn queue_added(&self, controller: &str) {
+        self.series(controller, controller::Series::added);
+    }
+
+    fn queue_depth(&self, controller: &str, fresh: usize, background: usize) {
+        self.series(controller, |series| series.depth(fresh, background));
+    }
+
+    fn queue_waited(&self, controller: &str, waited: Duration) {
+        self.series(controller, |series| series.waited(waited));
+    }
+
+    fn queue_retried(&self, controller: &str) {
+        self.series(controller, controller::Series::retried);
+    }
+
+    fn reconcile_started(&self, controller: &str) {
+        self.series(controller, controller::Series::started);
+    }
+
+    fn reconcile_finished(&self, controller: &str, ended: Reconciled, took: Duration) {
+        self.series(controller, |series| series.finished(ended, took));
+    }
+
+    fn watch_event(&self, kind: &Kind) {
+        self.0.watches.event(kind);
+    }
+
+    fn watch_restarted(&self, kind: &Kind) {
+        self.0.watches.restarted(kind);
+    }
+
+    fn undecodable(&self, kind: &Kind, objects: usize) {
+        self.0.watches.undecodable(kind, objects);
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -98,7 +151,7 @@ impl fmt::Debug for Metrics {
 }
 
 /// A duration in seconds, the unit of every Prometheus metric.
-fn seconds(duration: std::time::Duration) -> f64 {
+fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }
 

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::seconds;
+use crate::Reconciled;
 
 type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
@@ -26,48 +27,23 @@ const RECONCILE_BUCKETS: [f64; 40] = [
     50.0, 60.0,
 ];
 
-/// How a reconcile ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing more to do until something changes.
-    Success,
-    /// To be run again at once.
-    Requeue,
-    /// To be run again after a time.
-    RequeueAfter,
-    /// An error that is retried with back-off.
-    Error,
-    /// An error that retrying cannot cure.
-    Terminal,
-    /// The reconciler panicked: an error of that key only.
-    Panic,
-    /// The time limit was over.
-    Timeout,
-}
+/// Every way to end, in the order of the enum: a series' place in [`Series::results`].
+const ENDS: [Reconciled; 6] = [
+    Reconciled::Success,
+    Reconciled::RequeueAfter,
+    Reconciled::Error,
+    Reconciled::Terminal,
+    Reconciled::Panic,
+    Reconciled::TimedOut,
+];
 
-impl Outcome {
-    const ALL: [Self; 7] = [
-        Self::Success,
-        Self::Requeue,
-        Self::RequeueAfter,
-        Self::Error,
-        Self::Terminal,
-        Self::Panic,
-        Self::Timeout,
-    ];
-
-    /// Value of the label `result`, which has four values in controller-runtime.
-    fn result(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Requeue => "requeue",
-            Self::RequeueAfter => "requeue_after",
-            Self::Error | Self::Terminal | Self::Panic | Self::Timeout => "error",
-        }
-    }
-
-    fn is_error(self) -> bool {
-        self.result() == "error"
+/// Value of the label `result`. controller-runtime's fourth value, `requeue`, belongs to a field that it has
+/// deprecated and that [`crate::Action`] does not have.
+fn result(ended: Reconciled) -> &'static str {
+    match ended {
+        Reconciled::Success => "success",
+        Reconciled::RequeueAfter => "requeue_after",
+        Reconciled::Error | Reconciled::Terminal | Reconciled::Panic | Reconciled::TimedOut => "error",
     }
 }
 
@@ -188,22 +164,22 @@ impl Families {
     }
 
     /// The series of one controller, created with the value 0.
-    pub(super) fn controller(&self, name: &str, max_concurrent: usize) -> ControllerMetrics {
+    pub(super) fn controller(&self, name: &str, max_concurrent: usize) -> Series {
         let controller: Labels = vec![("controller", name.to_owned())];
         let queue: Labels = vec![("name", name.to_owned()), ("controller", name.to_owned())];
-        let result = |outcome: Outcome| -> Labels {
-            vec![("controller", name.to_owned()), ("result", outcome.result().to_owned())]
+        let by_result = |ended: Reconciled| -> Labels {
+            vec![("controller", name.to_owned()), ("result", result(ended).to_owned())]
         };
         // controller-runtime's priorities: 0, and -100 for the initial list and resyncs.
         let priority = |value: &str| -> Labels {
             vec![("name", name.to_owned()), ("controller", name.to_owned()), ("priority", value.to_owned())]
         };
         self.max_concurrent.get_or_create(&controller).set(max_concurrent as i64);
-        ControllerMetrics(Arc::new(Series {
-            results: Outcome::ALL.map(|outcome| {
+        Series {
+            results: ENDS.map(|ended| {
                 (
-                    self.reconcile_total.get_or_create_owned(&result(outcome)),
-                    self.short_total.get_or_create_owned(&result(outcome)),
+                    self.reconcile_total.get_or_create_owned(&by_result(ended)),
+                    self.short_total.get_or_create_owned(&by_result(ended)),
                 )
             }),
             reconcile_errors: self.reconcile_errors.get_or_create_owned(&controller),
@@ -220,16 +196,13 @@ impl Families {
             queue_duration: self.queue_duration.get_or_create_owned(&queue),
             work_duration: self.work_duration.get_or_create_owned(&queue),
             running: self.running.of(name),
-        }))
+        }
     }
 }
 
-/// What the queue and the workers of one controller report. Cheap to clone.
-#[derive(Clone)]
-pub struct ControllerMetrics(Arc<Series>);
-
-struct Series {
-    results: [(Counter, Counter); 7],
+/// The series of one controller.
+pub(super) struct Series {
+    results: [(Counter, Counter); 6],
     reconcile_errors: Counter,
     terminal_errors: Counter,
     panics: Counter,
@@ -246,107 +219,77 @@ struct Series {
     running: Arc<Running>,
 }
 
-impl ControllerMetrics {
-    /// A key was added to the queue (also when it was there already and its causes merged).
-    pub fn added(&self) {
-        self.0.adds.inc();
+impl Series {
+    pub(super) fn added(&self) {
+        self.adds.inc();
     }
 
-    /// A key was queued again because its reconcile failed.
-    pub fn retried(&self) {
-        self.0.retries.inc();
+    pub(super) fn retried(&self) {
+        self.retries.inc();
     }
 
-    /// Keys that are ready and wait for a worker, by class.
-    pub fn depth(&self, fresh: usize, background: usize) {
-        self.0.depth_fresh.set(fresh as i64);
-        self.0.depth_background.set(background as i64);
+    pub(super) fn depth(&self, fresh: usize, background: usize) {
+        self.depth_fresh.set(fresh as i64);
+        self.depth_background.set(background as i64);
     }
 
-    /// A worker took a key that had waited for `waited` since its first add.
-    pub fn start(&self, waited: Duration) -> Reconciling {
-        self.0.queue_duration.observe(seconds(waited));
-        self.0.active_workers.inc();
-        let started = Instant::now();
-        Reconciling { series: self.0.clone(), started, ticket: self.0.running.enter(started) }
+    pub(super) fn waited(&self, waited: Duration) {
+        self.queue_duration.observe(seconds(waited));
+    }
+
+    pub(super) fn started(&self) {
+        self.active_workers.inc();
+        self.running.enter();
+    }
+
+    pub(super) fn finished(&self, ended: Reconciled, took: Duration) {
+        self.active_workers.dec();
+        self.running.leave(took);
+        let elapsed = seconds(took);
+        self.reconcile_time.observe(elapsed);
+        self.short_duration.observe(elapsed);
+        self.work_duration.observe(elapsed);
+        let (usual, short) = &self.results[ended as usize];
+        usual.inc();
+        short.inc();
+        if result(ended) == "error" {
+            self.reconcile_errors.inc();
+        }
+        match ended {
+            Reconciled::Terminal => drop(self.terminal_errors.inc()),
+            Reconciled::Panic => drop(self.panics.inc()),
+            Reconciled::TimedOut => drop(self.timeouts.inc()),
+            Reconciled::Success | Reconciled::RequeueAfter | Reconciled::Error => {}
+        }
     }
 
     /// How long the longest of the running reconciles has been running; `None` when none runs.
-    pub fn longest_running(&self) -> Option<Duration> {
-        self.0.running.since().first().map(Instant::elapsed)
-    }
-}
-
-impl fmt::Debug for ControllerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerMetrics").finish_non_exhaustive()
-    }
-}
-
-/// A running reconcile. Dropped without [`finish`](Self::finish), it was cut off by a shutdown: it leaves the
-/// count of active workers and is counted in no result.
-#[must_use = "call finish with the outcome of the reconcile"]
-pub struct Reconciling {
-    series: Arc<Series>,
-    started: Instant,
-    ticket: u64,
-}
-
-impl Reconciling {
-    /// The reconcile ended with `outcome`.
-    pub fn finish(self, outcome: Outcome) {
-        let series = &self.series;
-        let elapsed = seconds(self.started.elapsed());
-        series.reconcile_time.observe(elapsed);
-        series.short_duration.observe(elapsed);
-        series.work_duration.observe(elapsed);
-        let (usual, short) = &series.results[outcome as usize];
-        usual.inc();
-        short.inc();
-        if outcome.is_error() {
-            series.reconcile_errors.inc();
-        }
-        match outcome {
-            Outcome::Terminal => drop(series.terminal_errors.inc()),
-            Outcome::Panic => drop(series.panics.inc()),
-            Outcome::Timeout => drop(series.timeouts.inc()),
-            Outcome::Success | Outcome::Requeue | Outcome::RequeueAfter | Outcome::Error => {}
-        }
-    }
-}
-
-impl Drop for Reconciling {
-    fn drop(&mut self) {
-        self.series.active_workers.dec();
-        self.series.running.leave(self.ticket);
-    }
-}
-
-impl fmt::Debug for Reconciling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reconciling").field("started", &self.started).finish_non_exhaustive()
+    pub(super) fn longest_running(&self) -> Option<Duration> {
+        self.running.since().iter().map(Instant::elapsed).max()
     }
 }
 
 /// Start times of a controller's running reconciles.
 #[derive(Debug, Default)]
-struct Running(Mutex<(u64, BTreeMap<u64, Instant>)>);
+struct Running(Mutex<Vec<Instant>>);
 
 impl Running {
-    fn enter(&self, now: Instant) -> u64 {
-        let (next, running) = &mut *self.0.lock();
-        *next += 1;
-        running.insert(*next, now);
-        *next
+    fn enter(&self) {
+        self.0.lock().push(Instant::now());
     }
 
-    fn leave(&self, ticket: u64) {
-        self.0.lock().1.remove(&ticket);
+    /// Removes the one that started `took` ago. The two measure on their own, hence the nearest.
+    fn leave(&self, took: Duration) {
+        let mut running = self.0.lock();
+        let distance = |start: &Instant| start.elapsed().abs_diff(took);
+        let nearest = running.iter().enumerate().min_by_key(|(_, start)| distance(start)).map(|(at, _)| at);
+        if let Some(at) = nearest {
+            running.swap_remove(at);
+        }
     }
 
-    /// Start times, the earliest first: tickets are given out in order of time.
     fn since(&self) -> Vec<Instant> {
-        self.0.lock().1.values().copied().collect()
+        self.0.lock().clone()
     }
 }
 
@@ -360,7 +303,7 @@ impl AllRunning {
     }
 }
 
-/// How a number of seconds is taken from the elapsed times of running reconciles, the longest first.
+/// How a number of seconds is taken from the elapsed times of running reconciles.
 type Figure = fn(&[f64]) -> f64;
 
 impl Collector for AllRunning {
@@ -374,7 +317,7 @@ impl Collector for AllRunning {
             (
                 "workqueue_longest_running_processor_seconds",
                 "Time that the longest of the running reconciles has taken so far",
-                |elapsed| elapsed.first().copied().unwrap_or(0.0),
+                |elapsed| elapsed.iter().copied().fold(0.0, f64::max),
             ),
         ];
         for (name, help, figure) in figures {

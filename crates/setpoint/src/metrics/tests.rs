@@ -11,12 +11,11 @@ fn lines<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
 #[tokio::test(start_paused = true)]
 async fn every_series_of_a_controller_starts_at_zero() {
     let metrics = Metrics::new();
-    let _controller = metrics.controller("website", 4);
+    metrics.controller_started("website", 4);
     let text = metrics.encode();
     for series in [
         "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 0",
         "controller_runtime_reconcile_total{controller=\"website\",result=\"error\"} 0",
-        "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue\"} 0",
         "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue_after\"} 0",
         "controller_runtime_reconcile_errors_total{controller=\"website\"} 0",
         "controller_runtime_terminal_reconcile_errors_total{controller=\"website\"} 0",
@@ -46,14 +45,13 @@ async fn every_series_of_a_controller_starts_at_zero() {
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_shows_while_it_runs_and_after() {
     let metrics = Metrics::new();
-    let controller = metrics.controller("website", 1);
-    controller.added();
-    let first = controller.start(Duration::from_millis(20));
+    metrics.controller_started("website", 2);
+    metrics.reconcile_started("website");
     tokio::time::advance(Duration::from_secs(3)).await;
-    let second = controller.start(Duration::ZERO);
+    metrics.reconcile_started("website");
     tokio::time::advance(Duration::from_secs(2)).await;
 
-    assert_eq!(controller.longest_running(), Some(Duration::from_secs(5)));
+    assert_eq!(metrics.longest_running("website"), Some(Duration::from_secs(5)));
     let text = metrics.encode();
     assert_eq!(
         lines(&text, "workqueue_unfinished_work_seconds{"),
@@ -68,16 +66,16 @@ async fn a_reconcile_shows_while_it_runs_and_after() {
         ["controller_runtime_active_workers{controller=\"website\"} 2"]
     );
 
-    first.finish(Outcome::Terminal);
-    drop(second);
+    metrics.reconcile_finished("website", Reconciled::Terminal, Duration::from_secs(5));
+    assert_eq!(metrics.longest_running("website"), Some(Duration::from_secs(2)));
+    metrics.reconcile_finished("website", Reconciled::Success, Duration::from_secs(2));
     let text = metrics.encode();
     assert_eq!(
         lines(&text, "controller_runtime_reconcile_total{"),
         [
             "controller_runtime_reconcile_total{controller=\"website\",result=\"error\"} 1",
-            "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue\"} 0",
             "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue_after\"} 0",
-            "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 0",
+            "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 1",
         ]
     );
     assert_eq!(
@@ -86,13 +84,13 @@ async fn a_reconcile_shows_while_it_runs_and_after() {
     );
     assert_eq!(
         lines(&text, "controller_reconcile_duration_seconds_sum"),
-        ["controller_reconcile_duration_seconds_sum{controller=\"website\"} 5.0"]
+        ["controller_reconcile_duration_seconds_sum{controller=\"website\"} 7.0"]
     );
     assert_eq!(
         lines(&text, "controller_runtime_active_workers{"),
         ["controller_runtime_active_workers{controller=\"website\"} 0"]
     );
-    assert_eq!(controller.longest_running(), None);
+    assert_eq!(metrics.longest_running("website"), None);
 }
 
 #[test]
@@ -113,7 +111,7 @@ fn requests_are_counted_by_code() {
 #[test]
 fn two_operators_do_not_share_series() {
     let (a, b) = (Metrics::new(), Metrics::new());
-    let _controller = a.controller("website", 1);
+    a.controller_started("website", 1);
     assert!(!b.encode().contains("website"));
 }
 
@@ -124,4 +122,21 @@ fn the_process_has_memory_and_files() {
     assert_eq!(lines(&text, "process_resident_memory_bytes ").len(), 1, "{text}");
     assert_eq!(lines(&text, "process_open_fds ").len(), 1, "{text}");
     assert_eq!(lines(&text, "process_cpu_seconds_total ").len(), 1, "{text}");
+}
+
+#[test]
+fn watches_count_by_resource() {
+    let metrics = Metrics::new();
+    let kind = Kind::of::<k8s_openapi::api::apps::v1::StatefulSet>();
+    metrics.watch_event(&kind);
+    metrics.undecodable(&kind, 2);
+    let text = metrics.encode();
+    assert_eq!(
+        lines(&text, "setpoint_watch_events_total{"),
+        ["setpoint_watch_events_total{resource=\"statefulsets.apps\"} 1"]
+    );
+    assert_eq!(
+        lines(&text, "setpoint_cache_undecodable_objects{"),
+        ["setpoint_cache_undecodable_objects{resource=\"statefulsets.apps\"} 2"]
+    );
 }

@@ -1,0 +1,273 @@
+//! An operator: controllers with everything around them that a process needs.
+//!
+//! ```text
+//! main: flags ─▶ logs ─▶ connect ─▶ run_until(two signals)        manifests: declarations ─▶ YAML
+//! run_until: client stack ─▶ Runtime ─▶ controllers, tasks, event sender, /metrics, /healthz
+//!      stop: controllers drain ─▶ tasks end ─▶ events are sent ─▶ endpoints close
+//! ```
+
+use std::fmt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use setpoint_clock::{Clock, Entropy};
+use setpoint_manifests::{Install, Rights};
+use tokio_util::sync::CancellationToken;
+
+use crate::{AnyController, Health, Metrics, RequestStack, Result, Runtime, Scope, rbac};
+
+mod arguments;
+mod diagnosis;
+mod endpoint;
+mod lifecycle;
+mod manifests;
+mod signals;
+
+pub use lifecycle::OperatorError;
+
+type Change = Box<dyn FnOnce(RequestStack) -> RequestStack + Send>;
+
+/// An operator, from its declaration to its end.
+///
+/// ```no_run
+/// # use std::{process::ExitCode, sync::Arc};
+/// # use setpoint::{Action, Context, Controller, Operator, Reconciler, Result, k8s_openapi::api::core::v1::ConfigMap};
+/// # struct Web;
+/// # impl Reconciler for Web {
+/// #     type Object = ConfigMap;
+/// #     async fn reconcile(&self, _: Arc<ConfigMap>, _: &Context<ConfigMap>) -> Result<Action> {
+/// #         Ok(Action::await_change())
+/// #     }
+/// # }
+/// fn main() -> ExitCode {
+///     Operator::new("web-operator").controller(Controller::new(Web)).main()
+/// }
+/// ```
+#[must_use = "an operator does nothing before main or run_until"]
+pub struct Operator {
+    name: String,
+    version: Option<String>,
+    image: Option<String>,
+    controllers: Vec<AnyController>,
+    tasks: Vec<Task>,
+    crds: Vec<CustomResourceDefinition>,
+    scope: Option<Scope>,
+    client: Option<kube::Client>,
+    config: Option<kube::Config>,
+    clock: Option<Clock>,
+    entropy: Option<Entropy>,
+    metrics: Metrics,
+    health: Health,
+    stack: Option<Change>,
+    grace: Duration,
+    metrics_address: Option<String>,
+    health_address: Option<String>,
+}
+
+impl Operator {
+    /// An operator without controllers. `name` is a DNS label of at most 55 characters: its Deployment,
+    /// ServiceAccount and roles carry it.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            version: None,
+            image: None,
+            controllers: Vec::new(),
+            tasks: Vec::new(),
+            crds: Vec::new(),
+            scope: None,
+            client: None,
+            config: None,
+            clock: None,
+            entropy: None,
+            metrics: Metrics::new(),
+            health: Health::default(),
+            stack: None,
+            grace: Duration::from_secs(30),
+            metrics_address: None,
+            health_address: None,
+        }
+    }
+
+    /// Adds a controller. Names of controllers are unique in an operator.
+    pub fn controller(mut self, controller: impl Into<AnyController>) -> Self {
+        self.controllers.push(controller.into());
+        self
+    }
+
+    /// Adds the CustomResourceDefinition of `K` to what `manifests` writes.
+    pub fn crd<K: CustomResourceExt>(self) -> Self {
+        self.crd_object(K::crd())
+    }
+
+    /// Adds a CustomResourceDefinition, for instance a derived one with additions of your own.
+    pub fn crd_object(mut self, crd: CustomResourceDefinition) -> Self {
+        self.crds.push(crd);
+        self
+    }
+
+    /// The namespaces to work in. Default: what the flag `--watch-namespaces` or the variable
+    /// `WATCH_NAMESPACE` says, and without either all of them.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = Some(scope);
+        self
+    }
+
+    /// Adds something else that runs as long as the operator does.
+    pub fn task(mut self, task: Task) -> Self {
+        self.tasks.push(task);
+        self
+    }
+
+    /// The cluster to work on, for [`run_until`](Self::run_until). The operator's request stack is laid over
+    /// it, so the client needs no retry of its own. Default: as kubectl finds it, or from inside a pod.
+    pub fn client(mut self, client: kube::Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// Where the time comes from. Default: the machine's clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Where randomness comes from. Default: the system's.
+    pub fn entropy(mut self, entropy: Entropy) -> Self {
+        self.entropy = Some(entropy);
+        self
+    }
+
+    /// Changes the request stack: its deadline, its retries, or a layer of faults in a test.
+    pub fn requests(mut self, change: impl FnOnce(RequestStack) -> RequestStack + Send + 'static) -> Self {
+        self.stack = Some(Box::new(change));
+        self
+    }
+
+    /// How long running reconciles may go on after the stop, and after them the tasks. Default: 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The operator's version, for `--version`: usually `env!("CARGO_PKG_VERSION")`.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// The container image that `manifests` names unless told otherwise. Default: `<name>:<version>`, or
+    /// `<name>:latest` without a version.
+    pub fn image(mut self, image: impl Into<String>) -> Self {
+        self.image = Some(image.into());
+        self
+    }
+
+    /// Serves `/metrics` on `address` in [`run_until`](Self::run_until): `:8080`, `127.0.0.1:9090`; port 0
+    /// takes a free one. [`main`](Self::main) has a flag for it. Default: not served.
+    pub fn metrics_address(mut self, address: impl Into<String>) -> Self {
+        self.metrics_address = Some(address.into());
+        self
+    }
+
+    /// Serves `/healthz` and `/readyz` on `address`; as for [`metrics_address`](Self::metrics_address).
+    pub fn health_address(mut self, address: impl Into<String>) -> Self {
+        self.health_address = Some(address.into());
+        self
+    }
+
+    /// The metrics, to register one's own.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The health checks, to add one's own.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The operator's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The CustomResourceDefinitions that were declared.
+    pub fn crds(&self) -> &[CustomResourceDefinition] {
+        &self.crds
+    }
+
+    /// What the operator may do, derived from what its controllers declare.
+    pub fn rights(&self) -> Rights {
+        rbac::rights(&self.controllers)
+    }
+
+    /// What it takes to install the operator in `namespace`: change the fields that you want otherwise, then
+    /// [`Install::objects`]. Tests use [`Install::access`] to run under the same rights as in production.
+    pub fn install(&self, namespace: impl Into<String>) -> Install {
+        manifests::install(self, namespace.into())
+    }
+
+    /// The whole program: reads flags and environment, runs or writes manifests, and ends at the first
+    /// SIGTERM or SIGINT after a graceful stop; the second one ends it at once.
+    ///
+    /// Exit codes: 0 after a clean stop, 1 after a failure (one line on standard error says which and what to
+    /// do), 2 for flags that cannot be read.
+    pub fn main(self) -> ExitCode {
+        arguments::main(self)
+    }
+
+    /// Runs until `shutdown` completes, then stops gracefully. For tests and for programs that host several
+    /// operators: reads no flags, sets up no logging, handles no signals. Dropping the future stops at once.
+    ///
+    /// # Errors
+    /// If there is no cluster to connect to, an address cannot be listened on, or a controller or task fails.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), OperatorError> {
+        lifecycle::run(self, shutdown).await
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator")
+            .field("name", &self.name)
+            .field("controllers", &self.controllers)
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
+    }
+}
+
+type Run = Box<dyn FnOnce(Runtime, CancellationToken) -> BoxFuture<'static, Result<()>> + Send>;
+
+/// Something that runs beside the controllers: a poller, a server of one's own.
+#[must_use = "give it to Operator::task"]
+pub struct Task {
+    name: String,
+    run: Run,
+}
+
+impl Task {
+    /// A task that runs from start to stop. It should end soon after the token is cancelled, which happens
+    /// when the controllers have stopped; after the grace it is dropped. An error stops the operator.
+    pub fn always<F>(
+        name: impl Into<String>,
+        run: impl FnOnce(Runtime, CancellationToken) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self { name: name.into(), run: Box::new(move |runtime, stop| run(runtime, stop).boxed()) }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

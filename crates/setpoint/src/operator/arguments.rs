@@ -1,0 +1,245 @@
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use futures::future::{Either, select};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use setpoint_clock::Clock;
+use setpoint_manifests::documents;
+
+use super::diagnosis::chain;
+use super::signals::Signals;
+use super::{Operator, OperatorError, manifests};
+use crate::logs::{LogFormat, init_logs};
+use crate::{Scope, rbac};
+
+/// What every operator binary can do.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the operator against a cluster until SIGTERM or SIGINT
+    Run(Run),
+    /// Write what installs the operator: CRDs, RBAC rules, Deployment
+    Manifests(Manifests),
+}
+
+#[derive(Debug, Args)]
+struct Watched {
+    /// Namespaces to work in, separated by commas; all of them if empty
+    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAMESPACES")]
+    watch_namespaces: Option<String>,
+}
+
+impl Watched {
+    fn scope(&self) -> Option<Scope> {
+        self.watch_namespaces.as_deref().map(Scope::parse)
+    }
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    #[command(flatten)]
+    watched: Watched,
+    /// Address of /metrics; 0 for none
+    #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080", value_name = "ADDRESS")]
+    metrics_bind_address: String,
+    /// Address of /healthz and /readyz; 0 for none
+    #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_name = "ADDRESS")]
+    health_probe_bind_address: String,
+    /// error, warn, info, debug, trace, or directives such as info,setpoint=debug
+    #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "LEVEL")]
+    log_level: String,
+    /// plain for people, json for log collectors
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: LogFormat,
+    /// Seconds that running reconciles get after the first signal
+    #[arg(long, env = "SHUTDOWN_GRACE_SECONDS", value_name = "SECONDS")]
+    shutdown_grace_seconds: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Manifests {
+    /// Directory for install.yaml and one file for each object [default: install.yaml to standard output]
+    #[arg(long, short, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+    /// Namespace that the operator runs in [default: <operator>-system]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Container image of the operator
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    #[command(flatten)]
+    watched: Watched,
+}
+
+/// [`Operator::main`].
+pub(super) fn main(operator: Operator) -> ExitCode {
+    let mut command = Arguments::command().name(operator.name.clone()).bin_name(operator.name.clone());
+    if let Some(version) = &operator.version {
+        command = command.version(version.clone());
+    }
+    let matches = command.get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match arguments.command {
+        Command::Run(arguments) => run(operator, arguments),
+        Command::Manifests(arguments) => write_manifests(&operator, arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            // The one line that says why; logging may not be set up yet.
+            let _ = writeln!(std::io::stderr(), "error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the asynchronous runtime: {error}"))?;
+    let result = runtime.block_on(async {
+        let clock = operator.clock.unwrap_or_else(Clock::system);
+        init_logs(&arguments.log_level, arguments.log_format, clock).map_err(|error| error.to_string())?;
+        let mut signals = Signals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
+        operator.clock = Some(clock);
+        if operator.client.is_none() {
+            let config = config(&arguments).await.map_err(|error| error.to_string())?;
+            operator.config = Some(config);
+        }
+        if operator.scope.is_none() {
+            operator.scope = arguments.watched.scope();
+        }
+        if let Some(seconds) = arguments.shutdown_grace_seconds {
+            operator.grace = Duration::from_secs(seconds);
+        }
+        let address = |address: String| (address != "0").then_some(address);
+        operator.metrics_address = address(arguments.metrics_bind_address);
+        operator.health_address = address(arguments.health_probe_bind_address);
+        until_signalled(operator, &mut signals).await
+    });
+    // What is left after the graceful stop, or after a second signal, has had its chance.
+    runtime.shutdown_background();
+    result
+}
+
+/// Runs until the first signal, stops gracefully, and gives up at the second.
+async fn until_signalled(operator: Operator, signals: &mut Signals) -> Result<(), String> {
+    let (first, stop) = futures::channel::oneshot::channel::<()>();
+    let running = std::pin::pin!(operator.run_until(async move {
+        // A dropped sender is a signal handler that is gone, which ends the operator as well.
+        let _ = stop.await;
+    }));
+    let second = std::pin::pin!(async move {
+        let signal = signals.next().await;
+        tracing::info!(signal, "stopping; a second signal ends the process at once");
+        let _ = first.send(());
+        signals.next().await
+    });
+    match select(running, second).await {
+        Either::Left((result, _)) => result.map_err(|error| error.to_string()),
+        Either::Right((signal, _)) => Err(format!("{signal} came a second time: stopped without waiting")),
+    }
+}
+
+/// The cluster that the flags and the surroundings name.
+async fn config(arguments: &Run) -> Result<kube::Config, OperatorError> {
+    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
+    let missing =
+        |error: &(dyn std::error::Error + 'static)| OperatorError::Configuration { reason: chain(error) };
+    match &arguments.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|error| missing(&error))?;
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| missing(&error))
+        }
+        None if arguments.context.is_some() => {
+            kube::Config::from_kubeconfig(&options).await.map_err(|error| missing(&error))
+        }
+        None => kube::Config::infer().await.map_err(|error| missing(&error)),
+    }
+}
+
+fn write_manifests(operator: &Operator, arguments: Manifests) -> Result<(), String> {
+    let namespace = arguments.namespace.unwrap_or_else(|| format!("{}-system", operator.name()));
+    let mut install = operator.install(namespace);
+    if let Some(image) = arguments.image {
+        install.image = image;
+    }
+    if let Some(scope) = arguments.watched.scope() {
+        install.scope = rbac::scope(&scope);
+    }
+    let note = |text: String| {
+        // Notes are for people: standard output carries YAML.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    };
+    for kind in manifests::undeclared_crds(operator) {
+        note(format!(
+            "warning: {kind} is reconciled but no CRD of it is declared: add Operator::crd if it is yours"
+        ));
+    }
+    match arguments.output {
+        Some(directory) => {
+            let written = manifests::write(&install, &directory).map_err(|error| error.to_string())?;
+            note(format!("wrote {} files to {}", written.len(), directory.display()));
+            Ok(())
+        }
+        None => {
+            let objects = install.objects().map_err(|error| error.to_string())?;
+            let yaml = documents(&objects).map_err(|error| error.to_string())?;
+            // A closed pipe, as after `| head`, is the reader's choice.
+            match std::io::stdout().write_all(yaml.as_bytes()) {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    Err(format!("cannot write to standard output: {error}"))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Command {
+        Arguments::try_parse_from(arguments).unwrap().command
+    }
+
+    #[test]
+    fn flags_have_the_defaults_that_deployments_rely_on() {
+        let Command::Run(run) = parse(&["op", "run"]) else { panic!("run") };
+        assert_eq!(run.metrics_bind_address, ":8080");
+        assert_eq!(run.health_probe_bind_address, ":8081");
+        assert_eq!(run.log_format, LogFormat::Plain);
+    }
+
+    #[test]
+    fn an_empty_list_of_namespaces_means_all() {
+        let Command::Run(run) = parse(&["op", "run", "--watch-namespaces", ""]) else { panic!("run") };
+        assert_eq!(run.watched.scope(), Some(Scope::All));
+        let Command::Run(run) = parse(&["op", "run", "--watch-namespaces", "b, a"]) else { panic!("run") };
+        assert_eq!(run.watched.scope(), Some(Scope::parse("a,b")));
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        for missing in ["plan", "install", "uninstall", "bundle"] {
+            assert!(Arguments::try_parse_from(["op", missing]).is_err());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What keeps an operator from working, said in one line with what to do about it.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::Request;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::Value;
+use setpoint_manifests::{Rights, Rule};
+
+use super::OperatorError;
+use crate::{Kind, Scope};
+
+/// How often a missing kind is looked for again.
+const KIND_POLL: Duration = Duration::from_secs(5);
+
+/// An error with its causes, each said once.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = match error.downcast_ref::<kube::Error>() {
+        // kube's own text repeats the whole status in debug form.
+        Some(kube::Error::Api(status)) => return status.message.clone(),
+        _ => error.to_string(),
+    };
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// Asks for the server's version, which every authenticated user may.
+pub(super) async fn reach(client: &Client, url: &str) -> Result<(), OperatorError> {
+    let url = url.trim_end_matches('/').to_owned();
+    match client.apiserver_version().await {
+        Ok(version) => {
+            tracing::info!(url, version = version.git_version, "connected");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 401 => {
+            Err(OperatorError::Unauthorized { url, reason: status.message })
+        }
+        // Whoever forbids this still answers.
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+        Err(error) => Err(OperatorError::Unreachable { url, reason: chain(&error) }),
+    }
+}
+
+/// Says which of `kinds` the cluster does not serve, and says so again when they appear. The caches wait for
+/// them by themselves; ends when all are there.
+pub(super) async fn await_kinds(client: Client, operator: String, mut kinds: Vec<Kind>) {
+    let mut said = false;
+    loop {
+        let mut missing = Vec::new();
+        for kind in kinds {
+            match serves(&client, &kind).await {
+                Ok(true) if said => tracing::info!("{kind} is served now"),
+                Ok(true) => {}
+                Ok(false) => missing.push(kind),
+                // The caches report a server that does not answer.
+                Err(error) => tracing::debug!(%kind, reason = chain(&error), "discovery failed"),
+            }
+        }
+        if missing.is_empty() {
+            return;
+        }
+        if !said {
+            for Kind { plural, group, version, .. } in &missing {
+                tracing::warn!(
+                    "the cluster does not serve {plural}.{group} in version {version}: install the CRD with `{operator} manifests | kubectl apply --server-side -f -`; waiting for it"
+                );
+            }
+            said = true;
+        }
+        kinds = missing;
+        tokio::time::sleep(KIND_POLL).await;
+    }
+}
+
+async fn serves(client: &Client, kind: &Kind) -> Result<bool, kube::Error> {
+    let root = if kind.group.is_empty() { "/api" } else { "/apis" };
+    let request = Request::get(format!("{root}/{}", kind.api_version())).body(Vec::new());
+    match client.request::<Value>(request.map_err(kube::Error::HttpError)?).await {
+        Ok(list) => {
+            let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+            Ok(resources.iter().any(|resource| resource["name"] == kind.plural.as_str()))
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says which of the operator's rights the cluster does not grant it, by asking for each
+/// (SelfSubjectAccessReview, open to every authenticated user).
+pub(super) async fn report_missing_rights(client: Client, operator: String, rights: Rights, scope: Scope) {
+    let missing = missing_rights(&client, &rights, &scope).await;
+    if !missing.is_empty() {
+        tracing::warn!(
+            "the cluster does not allow this account to {}: grant it with `{operator} manifests | kubectl apply --server-side -f -`",
+            missing.join("; ")
+        );
+    }
+}
+
+/// The missing rights in words, such as `list, watch configmaps (in team-a)`.
+async fn missing_rights(client: &Client, rights: &Rights, scope: &Scope) -> Vec<String> {
+    let everywhere = vec![None];
+    let listed: Vec<Option<String>> = match scope {
+        Scope::All => everywhere.clone(),
+        Scope::Namespaces(names) => names.iter().cloned().map(Some).collect(),
+    };
+    let questions: Vec<(&Rule, Option<String>)> = rights
+        .rules()
+        .flat_map(|rule| {
+            let places = if rule.namespaced { &listed } else { &everywhere };
+            places.iter().map(move |place| (rule, place.clone()))
+        })
+        .collect();
+    let answers =
+        join_all(questions.iter().map(|(rule, place)| denied(client, rule, place.as_deref()))).await;
+    let mut missing: BTreeMap<(&Option<String>, String), Vec<&str>> = BTreeMap::new();
+    for ((rule, place), denied) in questions.iter().zip(answers) {
+        if denied {
+            let dot = if rule.group.is_empty() { "" } else { "." };
+            let resource = format!("{}{dot}{}", rule.resource, rule.group);
+            missing.entry((place, resource)).or_default().push(&rule.verb);
+        }
+    }
+    missing
+        .into_iter()
+        .map(|((place, resource), verbs)| {
+            let place = place.as_ref().map_or_else(String::new, |place| format!(" (in {place})"));
+            format!("{} {resource}{place}", verbs.join(", "))
+        })
+        .collect()
+}
+
+/// Whether the server denies `rule`. A question that it cannot answer counts as no denial.
+async fn denied(client: &Client, rule: &Rule, namespace: Option<&str>) -> bool {
+    let (resource, subresource) = match rule.resource.split_once('/') {
+        Some((resource, sub)) => (resource, Some(sub.to_owned())),
+        None => (rule.resource.as_str(), None),
+    };
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(rule.group.clone()),
+                resource: Some(resource.to_owned()),
+                subresource,
+                name: rule.name.clone(),
+                namespace: namespace.map(str::to_owned),
+                verb: Some(rule.verb.clone()),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    match Api::<SelfSubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review).await {
+        Ok(answer) => !answer.status.is_none_or(|status| status.allowed),
+        Err(error) => {
+            tracing::debug!(reason = chain(&error), "an access review failed");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

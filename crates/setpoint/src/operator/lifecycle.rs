@@ -1,0 +1,315 @@
+use std::collections::BTreeSet;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{Either, select};
+use setpoint_clock::{Clock, Entropy};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::diagnosis::{self, chain};
+use super::{Operator, endpoint};
+use crate::{Health, Metrics, RequestStack, Result, Runtime, events, rbac};
+
+/// A reconcile is dropped at its time limit. One that is still there so long after it holds on to its thread,
+/// and only a restart helps.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// Why an operator could not start or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// No cluster is configured.
+    #[error(
+        "no cluster to connect to: {reason}; name one with --kubeconfig and --context, or set KUBECONFIG"
+    )]
+    Configuration {
+        /// What was looked for and not found.
+        reason: String,
+    },
+    /// The cluster does not answer.
+    #[error(
+        "cannot reach the API server at {url}: {reason}; is the cluster running, and is it the right one (--kubeconfig, --context)?"
+    )]
+    Unreachable {
+        /// Its address.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The cluster answers, but not to us.
+    #[error(
+        "the API server at {url} refuses these credentials: {reason}; check the user of the kubeconfig's context, or whether its token has expired"
+    )]
+    Unauthorized {
+        /// Its address.
+        url: String,
+        /// What it said.
+        reason: String,
+    },
+    /// An endpoint's address cannot be listened on.
+    #[error(
+        "cannot listen on {address} for {purpose}: {source}; choose another address with {flag}, or 0 to do without"
+    )]
+    Listen {
+        /// The address.
+        address: String,
+        /// `metrics` or `health probes`.
+        purpose: &'static str,
+        /// The flag that sets it.
+        flag: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Two controllers have the same name.
+    #[error("two controllers are named {name}: tell them apart with Controller::named")]
+    DuplicateController {
+        /// The name.
+        name: String,
+    },
+    /// A controller, task or endpoint failed.
+    #[error("{what} failed: {reason}")]
+    Failed {
+        /// What failed.
+        what: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What runs has a name and a result.
+type Running = JoinSet<(String, std::thread::Result<Result<()>>)>;
+
+/// [`Operator::run_until`].
+pub(super) async fn run(
+    operator: Operator,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), OperatorError> {
+    let controllers = operator.controllers;
+    let mut names = BTreeSet::new();
+    for controller in &controllers {
+        if !names.insert(controller.name().to_owned()) {
+            return Err(OperatorError::DuplicateController { name: controller.name().to_owned() });
+        }
+    }
+    let clock = operator.clock.unwrap_or_else(Clock::system);
+    let entropy = operator.entropy.unwrap_or_else(Entropy::from_system);
+    let metrics = operator.metrics;
+
+    // Endpoints first: a taken port is known before anything is written.
+    let mut endpoints = JoinSet::new();
+    if let Some(address) = &operator.metrics_address {
+        let listener = endpoint::listen(address).await.map_err(|source| OperatorError::Listen {
+            address: address.clone(),
+            purpose: "metrics",
+            flag: "--metrics-bind-address",
+            source,
+        })?;
+        endpoints.spawn(endpoint::serve(listener, endpoint::metrics(metrics.clone())));
+    }
+    if let Some(address) = &operator.health_address {
+        let listener = endpoint::listen(address).await.map_err(|source| OperatorError::Listen {
+            address: address.clone(),
+            purpose: "health probes",
+            flag: "--health-probe-bind-address",
+            source,
+        })?;
+        endpoints.spawn(endpoint::serve(listener, endpoint::health(operator.health.clone())));
+    }
+
+    let mut stack = RequestStack::new(&metrics, entropy.clone());
+    if let Some(change) = operator.stack {
+        stack = change(stack);
+    }
+    let scope = operator.scope.unwrap_or_default();
+    let mut diagnosing = JoinSet::new();
+    let client = match (operator.client, operator.config) {
+        (Some(client), _) => stack.over(client),
+        (None, config) => {
+            let config = match config {
+                Some(config) => config,
+                None => kube::Config::infer()
+                    .await
+                    .map_err(|error| OperatorError::Configuration { reason: chain(&error) })?,
+            };
+            let url = config.cluster_url.to_string();
+            let client = stack
+                .connect(config)
+                .map_err(|error| OperatorError::Unreachable { url: url.clone(), reason: chain(&error) })?;
+            diagnosis::reach(&client, &url).await?;
+            // A cluster that we were not handed may lack what we need: say so, and go on waiting for it.
+            let kinds = controllers.iter().map(|controller| controller.kind().clone()).collect();
+            diagnosing.spawn(diagnosis::await_kinds(client.clone(), operator.name.clone(), kinds));
+            let rights = rbac::rights(&controllers);
+            diagnosing.spawn(diagnosis::report_missing_rights(
+                client.clone(),
+                operator.name.clone(),
+                rights,
+                scope.clone(),
+            ));
+            client
+        }
+    };
+
+    let (recorder, sender) =
+        events::recorder(client.clone(), clock, entropy.clone(), &instance(&operator.name));
+    let mut sending = JoinSet::new();
+    sending.spawn(sender.run());
+    let runtime = Runtime::builder(client)
+        .clock(clock)
+        .entropy(entropy)
+        .scope(scope)
+        .observer(Arc::new(metrics.clone()))
+        .recorder(Arc::new(recorder))
+        .grace(operator.grace)
+        .build();
+    register_checks(&operator.health, &runtime, &metrics, &controllers);
+
+    let (stop_controllers, stop_tasks) = (CancellationToken::new(), CancellationToken::new());
+    let (mut running, mut tasks) = (Running::new(), Running::new());
+    let count = controllers.len();
+    for controller in controllers {
+        let name = format!("controller {}", controller.name());
+        running.spawn(
+            AssertUnwindSafe(controller.run(runtime.clone(), stop_controllers.clone()))
+                .catch_unwind()
+                .map(|result| (name, result)),
+        );
+    }
+    for task in operator.tasks {
+        let name = format!("task {}", task.name);
+        tasks.spawn(
+            AssertUnwindSafe((task.run)(runtime.clone(), stop_tasks.clone()))
+                .catch_unwind()
+                .map(|result| (name, result)),
+        );
+    }
+    tracing::info!(operator = operator.name, controllers = count, "started");
+
+    let outcome = {
+        let failed = pin!(first_failure(&mut running, &mut tasks));
+        match select(pin!(shutdown), failed).await {
+            Either::Left(((), _)) => Ok(()),
+            Either::Right((failure, _)) => Err(failure),
+        }
+    };
+
+    tracing::info!(operator = operator.name, "stopping");
+    // Controllers keep the grace themselves: sources stop, nothing new starts, running reconciles end.
+    diagnosing.abort_all();
+    stop_controllers.cancel();
+    let drained = drain(&mut running).await;
+    stop_tasks.cancel();
+    let ended = match tokio::time::timeout(operator.grace, drain(&mut tasks)).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            tracing::warn!(left = tasks.len(), "tasks did not end within the grace and were dropped");
+            tasks.shutdown().await;
+            Ok(())
+        }
+    };
+    // The last recorder goes with the runtime; the sender then empties its queue.
+    drop(runtime);
+    if tokio::time::timeout(events::DRAIN, sending.join_next()).await.is_err() {
+        tracing::warn!("events were left unsent");
+    }
+    endpoints.shutdown().await;
+    tracing::info!(operator = operator.name, "stopped");
+    outcome.and(drained).and(ended)
+}
+
+/// Waits until a controller or task fails. Ending well is no failure: a controller of nothing may.
+async fn first_failure(controllers: &mut Running, tasks: &mut Running) -> OperatorError {
+    let controllers = pin!(failure(controllers));
+    let tasks = pin!(failure(tasks));
+    select(controllers, tasks).await.factor_first().0
+}
+
+async fn failure(running: &mut Running) -> OperatorError {
+    while let Some(end) = running.join_next().await {
+        if let Err(error) = judge(end) {
+            return error;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Waits for the end of all and gives the first failure.
+async fn drain(running: &mut Running) -> Result<(), OperatorError> {
+    let mut outcome = Ok(());
+    while let Some(end) = running.join_next().await {
+        outcome = outcome.and(judge(end));
+    }
+    outcome
+}
+
+fn judge(end: Result<(String, std::thread::Result<Result<()>>), JoinError>) -> Result<(), OperatorError> {
+    match end {
+        Ok((_, Ok(Ok(())))) => Ok(()),
+        Ok((what, Ok(Err(error)))) => Err(OperatorError::Failed { what, reason: error.to_string() }),
+        Ok((what, Err(_))) => Err(OperatorError::Failed { what, reason: "it panicked".to_owned() }),
+        Err(error) => Err(OperatorError::Failed { what: "a task".to_owned(), reason: error.to_string() }),
+    }
+}
+
+/// `/healthz` fails when only a restart helps, `/readyz` while the caches cannot be trusted.
+fn register_checks(
+    health: &Health,
+    runtime: &Runtime,
+    metrics: &Metrics,
+    controllers: &[crate::AnyController],
+) {
+    health.liveness("ping", || Ok(()));
+    health.readiness("ping", || Ok(()));
+    let caches = runtime.caches().clone();
+    health.liveness("caches", move || {
+        let stuck = caches.health().into_iter().filter(|cache| cache.stuck);
+        all_well(stuck.map(|cache| format!("{}: nothing heard for {:?}", cache.kind, cache.silent)))
+    });
+    let caches = runtime.caches().clone();
+    let any = !controllers.is_empty();
+    health.readiness("caches", move || {
+        let caches = caches.health();
+        if caches.is_empty() && any {
+            return Err("no watch has been started yet".to_owned());
+        }
+        all_well(caches.into_iter().filter_map(|cache| {
+            let place = cache.namespace.map_or_else(String::new, |namespace| format!(" in {namespace}"));
+            let kind = cache.kind;
+            match cache.error {
+                _ if cache.stuck => Some(format!("{kind}{place}: nothing heard for {:?}", cache.silent)),
+                Some(error) => Some(format!("{kind}{place}: {error}")),
+                None if !cache.synced => Some(format!("{kind}{place}: not listed yet")),
+                None => None,
+            }
+        }))
+    });
+    let limits: Vec<(String, Duration)> = controllers
+        .iter()
+        .map(|controller| (controller.name().to_owned(), controller.time_limit()))
+        .collect();
+    let metrics = metrics.clone();
+    health.liveness("workers", move || {
+        all_well(limits.iter().filter_map(|(name, limit)| {
+            let longest = metrics.longest_running(name)?;
+            (longest > *limit + STUCK_AFTER)
+                .then(|| format!("controller {name}: a reconcile has been running for {longest:?}"))
+        }))
+    });
+}
+
+fn all_well(problems: impl Iterator<Item = String>) -> Result<(), String> {
+    let problems: Vec<String> = problems.collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
+/// Who reports events: the pod, or outside a cluster the operator on its host.
+fn instance(operator: &str) -> String {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    set("POD_NAME")
+        .or_else(|| Some(format!("{operator}-{}", set("HOSTNAME")?)))
+        .unwrap_or_else(|| operator.to_owned())
+}

@@ -1,0 +1,97 @@
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+use setpoint_manifests::{Install, ManifestError, YamlError, documents};
+
+use super::Operator;
+use crate::rbac;
+
+/// Why manifests could not be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    #[error("{0}")]
+    Manifest(#[from] ManifestError),
+    #[error("{0}")]
+    Yaml(#[from] YamlError),
+    #[error("cannot write {}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// [`Operator::install`].
+pub(super) fn install(operator: &Operator, namespace: String) -> Install {
+    let tag = operator.version.as_deref().unwrap_or("latest");
+    let image = operator.image.clone().unwrap_or_else(|| format!("{}:{tag}", operator.name));
+    let mut install = Install::new(operator.name.clone(), namespace, image);
+    install.crds = operator.crds.iter().map(crd_value).collect();
+    install.rights = operator.rights();
+    if let Some(scope) = &operator.scope {
+        install.scope = rbac::scope(scope);
+    }
+    // The kubelet waits for both graces, of reconciles and of tasks, and for the events.
+    let grace = u32::try_from(operator.grace.as_secs()).unwrap_or(u32::MAX);
+    let tasks = if operator.tasks.is_empty() { 0 } else { grace };
+    install.termination_grace_seconds = grace.saturating_add(tasks).saturating_add(10);
+    install
+}
+
+#[expect(clippy::expect_used, reason = "a k8s-openapi type has only string keys and no failing serializer")]
+fn crd_value(crd: &CustomResourceDefinition) -> Value {
+    serde_json::to_value(crd).expect("a CustomResourceDefinition is JSON")
+}
+
+/// Kinds that the operator reconciles and that neither Kubernetes has built in nor the operator declares a
+/// CRD for: probably forgotten, so `manifests` says so.
+pub(super) fn undeclared_crds(operator: &Operator) -> Vec<String> {
+    let declared = |group: &str, plural: &str| {
+        operator.crds.iter().any(|crd| crd.spec.group == group && crd.spec.names.plural == plural)
+    };
+    let mut missing: Vec<String> = operator
+        .controllers
+        .iter()
+        .map(crate::AnyController::kind)
+        // Built-in groups have no dot, or belong to k8s.io.
+        .filter(|kind| kind.group.contains('.') && !kind.group.ends_with(".k8s.io"))
+        .filter(|kind| !declared(&kind.group, &kind.plural))
+        .map(ToString::to_string)
+        .collect();
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+/// Writes `install.yaml` and each object's own file into `directory`, which is created if needed: CRDs below
+/// `crds`, the others named after kind and name. Gives the paths written.
+pub(super) fn write(install: &Install, directory: &Path) -> Result<Vec<PathBuf>, WriteError> {
+    let objects = install.objects()?;
+    let mut files = vec![(PathBuf::from("install.yaml"), documents(&objects)?)];
+    for object in &objects {
+        files.push((file_name(object), documents([object])?));
+    }
+    let mut written = Vec::new();
+    for (name, text) in files {
+        let path = directory.join(name);
+        let parent = path.parent().unwrap_or(directory);
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&path, text))
+            .map_err(|source| WriteError::File { path: path.clone(), source })?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+fn file_name(object: &Value) -> PathBuf {
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let name = text("/metadata/name");
+    match kind.as_str() {
+        "customresourcedefinition" => PathBuf::from("crds").join(format!("{name}.yaml")),
+        // One in each watched namespace.
+        "role" | "rolebinding" => {
+            PathBuf::from(format!("{kind}-{}-{name}.yaml", text("/metadata/namespace")))
+        }
+        _ => PathBuf::from(format!("{kind}-{name}.yaml")),
+    }
+}
