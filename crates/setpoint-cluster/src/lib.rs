@@ -2,6 +2,8 @@
 
 mod hollow;
 pub mod kubelet;
+mod labels;
 mod quantity;
+mod statefulset;
 
 pub use hollow::{Behaviour, ExecAnswer, HollowRuntime, Run};
