@@ -1,7 +1,41 @@
-//! An API server that behaves as Kubernetes does, inside one process
+//! An API server that behaves as Kubernetes does, inside one process.
+//!
+//! ```text
+//! kubectl ── HTTPS ──▶ authentication ─┐
+//!                                      ▼
+//! kube::Client ── InProcess(identity) ─▶ request ─▶ authorization (RBAC) ─▶ registry ─▶ store
+//!                                                                              ▲          │ event log
+//!                                                                              └─ watch ◀─┘
+//! ```
+//!
+//! Objects are JSON values; the shapes of built-in kinds come from `setpoint-kinds`, the semantics of patches, managed
+//! fields and schemas from `setpoint-schema`. What is not implemented answers 501 with a message that names it.
 
 mod authz;
+mod body;
 mod builtin;
+mod catalog;
+mod custom;
+mod dispatch;
+mod events;
 mod identity;
+mod in_process;
+mod kubelet;
+mod object;
+mod object_meta;
+mod paths;
+mod policies;
+mod registry;
+mod render;
+mod request;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod table;
 
+pub use body::Body;
 pub use identity::Identity;
+pub use in_process::InProcess;
+pub use kubelet::{ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions};
+pub use server::{ApiServer, Builder, FirstUses, ResourceName};

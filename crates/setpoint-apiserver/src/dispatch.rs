@@ -1,0 +1,295 @@
+//! From a request to its answer: authorization, routing, and the guard around both.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
+use http::header::HeaderValue;
+use http::request::Parts;
+use http::{Request, Response};
+use serde_json::Value;
+
+use crate::authz::{Attributes, authorize, denial};
+use crate::body::Body;
+use crate::catalog::Resource;
+use crate::identity::Identity;
+use crate::paths;
+use crate::policies::StoredPolicies;
+use crate::registry::{
+    Answer, DeleteOptions, ListOptions, ListPage, PatchKind, Place, WatchStream, WriteOptions, Written,
+    parse_body,
+};
+use crate::render::{Form, failure, respond};
+use crate::request::{Query, ResourceRequest, Target};
+use crate::server::{ApiServer, Inner};
+use crate::status::{Result, Status, Subject};
+
+/// Answers a request of an authenticated user. A panic costs only this request.
+pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
+    let guarded = AssertUnwindSafe(route(&api, &user, request)).catch_unwind();
+    match guarded.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(status)) => failure(&status),
+        Err(_) => {
+            failure(&Status::internal("a panic while the request was answered; this is a bug in Setpoint"))
+        }
+    }
+}
+
+/// A request for a resource, as its handlers see it.
+pub(crate) struct Call<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) user: &'a Identity,
+    pub(crate) request: ResourceRequest,
+    pub(crate) query: Query,
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    pub(crate) form: Form,
+    pub(crate) place: Place,
+}
+
+async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Result<Response<Body>> {
+    let (parts, body) = request.into_parts();
+    let query = Query::parse(parts.uri.query());
+    let target = Target::of(&parts.method, parts.uri.path(), &query)?;
+    let inner = &*api.inner;
+    permit(inner, user, &parts, &target, &query)?;
+    let request = match target {
+        Target::Path(path) => {
+            let form = Form::negotiate(&parts.headers, &query)?;
+            return paths::answer(inner, &parts.method, &path, &form);
+        }
+        Target::Resource(request) => request,
+    };
+    let found = inner.registry.catalog.find(&request.group, &request.version, &request.resource);
+    let resource = found.ok_or_else(Status::no_resource)?;
+    check_route(&resource, &request)?;
+    let place = Place {
+        resource: Arc::clone(&resource),
+        namespace: if resource.namespaced { request.namespace.clone() } else { String::new() },
+        name: request.name.clone(),
+    };
+    let form = if is_stream(&request) { Form::json() } else { Form::negotiate(&parts.headers, &query)? };
+    let deprecation = resource.custom().and_then(|custom| custom.deprecation.clone());
+    let mut response = Call { inner, user, request, query, parts, body, form, place }.answer().await?;
+    if let Some(text) = deprecation {
+        warn(&mut response, &text);
+    }
+    Ok(response)
+}
+
+fn is_stream(request: &ResourceRequest) -> bool {
+    matches!(request.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
+}
+
+/// Refuses what the user may not do.
+fn permit(inner: &Inner, user: &Identity, parts: &Parts, target: &Target, query: &Query) -> Result<()> {
+    let policies = StoredPolicies(&inner.registry.store);
+    let method = parts.method.as_str().to_ascii_lowercase();
+    let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+    let (namespace, selected);
+    let attributes = match target {
+        Target::Path(path) => Attributes {
+            user,
+            verb: &method,
+            group: "",
+            version: "",
+            resource: "",
+            subresource: "",
+            namespace: None,
+            name: "",
+            path: Some(path),
+        },
+        Target::Resource(request) => {
+            namespace = some(&request.namespace);
+            // A list of one name needs only the right to that name.
+            selected = match request.verb {
+                "list" | "watch" | "deletecollection" => {
+                    ListOptions::parse(query)?.fields.name().map(str::to_owned).unwrap_or_default()
+                }
+                _ => request.name.clone(),
+            };
+            Attributes {
+                user,
+                verb: request.verb,
+                group: &request.group,
+                version: &request.version,
+                resource: &request.resource,
+                subresource: &request.subresource,
+                namespace: namespace.as_deref(),
+                name: &selected,
+                path: None,
+            }
+        }
+    };
+    let decision = authorize(&attributes, &policies);
+    if decision.allowed {
+        return Ok(());
+    }
+    let text = denial(&attributes, &decision.reason);
+    Err(Status::forbidden(
+        Subject { group: attributes.group, kind: attributes.resource, name: attributes.name },
+        &text,
+    ))
+}
+
+/// Refuses paths and verbs that the resource does not have.
+fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
+    let in_namespace = !request.namespace.is_empty() && request.resource != "namespaces";
+    if in_namespace && !resource.namespaced {
+        return Err(Status::no_resource());
+    }
+    if resource.namespaced && request.namespace.is_empty() {
+        if !request.name.is_empty() {
+            return Err(Status::no_resource());
+        }
+        if request.verb == "create" {
+            return Err(Status::bad_request("an empty namespace may not be set during creation"));
+        }
+    }
+    if request.subresource.is_empty() {
+        let named = matches!(request.verb, "update" | "patch") && request.name.is_empty();
+        let posted = request.verb == "create" && !request.name.is_empty();
+        if named || posted || !resource.verbs.iter().any(|verb| verb == request.verb) {
+            return Err(Status::method_not_allowed());
+        }
+        return Ok(());
+    }
+    if resource.has_subresource(&request.subresource) { Ok(()) } else { Err(Status::no_resource()) }
+}
+
+impl Call<'_> {
+    async fn answer(self) -> Result<Response<Body>> {
+        match (self.request.subresource.as_str(), self.request.verb) {
+            ("" | "status", "get") => {
+                let stored = self.inner.registry.get(&self.place)?;
+                Ok(self.object(200, &Answer::Stored(stored)))
+            }
+            ("", "list") => self.list(),
+            ("", "watch") => self.watch(),
+            ("", "create") => self.create(),
+            ("" | "status", "update") => {
+                let options = self.options("UpdateOptions")?;
+                let body = parse_body(&self.parts.headers, &self.body)?;
+                let subresource = &self.request.subresource;
+                Ok(self.written(&self.inner.registry.update(&self.place, subresource, body, &options)?))
+            }
+            ("" | "status", "patch") => {
+                let options = self.options("PatchOptions")?;
+                let kind = PatchKind::of(&self.parts.headers, &self.place.resource)?;
+                let subresource = &self.request.subresource;
+                let written =
+                    self.inner.registry.patch(&self.place, subresource, kind, &self.body, &options)?;
+                Ok(self.written(&written))
+            }
+            ("", "delete") => {
+                let options = self.delete_options()?;
+                Ok(self.written(&self.inner.registry.delete(&self.place, &options)?))
+            }
+            ("", "deletecollection") => self.delete_collection(),
+            ("scale", "get") => {
+                Ok(self.object(200, &Answer::Other(self.inner.registry.get_scale(&self.place)?)))
+            }
+            ("scale", "update") => {
+                let options = self.options("UpdateOptions")?;
+                let body = parse_body(&self.parts.headers, &self.body)?;
+                Ok(self.written(&self.inner.registry.update_scale(&self.place, &body, &options)?))
+            }
+            ("scale", "patch") => {
+                let options = self.options("PatchOptions")?;
+                let (headers, registry) = (&self.parts.headers, &self.inner.registry);
+                Ok(self.written(&registry.patch_scale(&self.place, headers, &self.body, &options)?))
+            }
+            (subresource, verb) => Err(Status::not_implemented(&format!(
+                "{verb} of the subresource {}/{subresource}",
+                self.request.resource
+            ))),
+        }
+    }
+
+    fn options(&self, kind: &str) -> Result<WriteOptions> {
+        WriteOptions::parse(kind, &self.query, &self.parts.headers)
+    }
+
+    fn delete_options(&self) -> Result<DeleteOptions> {
+        let body =
+            if self.body.is_empty() { Value::Null } else { parse_body(&self.parts.headers, &self.body)? };
+        DeleteOptions::parse(&body, &self.query)
+    }
+
+    fn now(&self) -> jiff::Timestamp {
+        self.inner.registry.clock.now()
+    }
+
+    fn object(&self, code: u16, answer: &Answer) -> Response<Body> {
+        self.form.answer(&self.place.resource, code, answer, self.now())
+    }
+
+    fn written(&self, written: &Written) -> Response<Body> {
+        let mut response = self.object(written.code, &written.object);
+        for warning in &written.warnings {
+            warn(&mut response, warning);
+        }
+        response
+    }
+
+    fn create(&self) -> Result<Response<Body>> {
+        if self.place.resource.custom().is_some_and(|custom| custom.terminating) {
+            return Err(Status::definition_terminating());
+        }
+        let options = self.options("CreateOptions")?;
+        let body = parse_body(&self.parts.headers, &self.body)?;
+        Ok(self.written(&self.inner.registry.create(&self.place, body, &options)?))
+    }
+
+    fn list(&self) -> Result<Response<Body>> {
+        let options = ListOptions::parse(&self.query)?;
+        let page = self.inner.registry.list(&self.place.resource, &self.place.namespace, &options)?;
+        Ok(self.form.list(&self.place.resource, &page, self.now()))
+    }
+
+    fn watch(self) -> Result<Response<Body>> {
+        let options = ListOptions::parse(&self.query)?;
+        let registry = &self.inner.registry;
+        let watch = registry.watch(&self.place.resource, &self.place.namespace, options)?;
+        Ok(respond(200, "application/json", Body::stream(lines(watch, self.form, registry.clock))))
+    }
+
+    fn delete_collection(&self) -> Result<Response<Body>> {
+        let list = ListOptions::parse(&self.query)?;
+        let options = self.delete_options()?;
+        let (items, revision) = self.inner.registry.delete_collection(&self.place, &list, &options)?;
+        let page = ListPage { items, revision, token: None, remaining: None };
+        Ok(self.form.list(&self.place.resource, &page, self.now()))
+    }
+}
+
+/// The lines of a watch, as they come.
+fn lines(
+    watch: WatchStream,
+    form: Form,
+    clock: setpoint_clock::Clock,
+) -> impl futures::Stream<Item = Bytes> + Send {
+    stream::unfold((watch, form, true), move |(mut watch, form, mut first)| async move {
+        let events = watch.next().await?;
+        let lines = form.watch_lines(&watch.resource, &events, &mut first, clock.now());
+        Some((lines, (watch, form, first)))
+    })
+    .boxed()
+}
+
+/// Adds a `Warning` header (RFC 7234, as `k8s.io/apimachinery/pkg/util/net.NewWarningHeader` writes it).
+fn warn(response: &mut Response<Body>, text: &str) {
+    let mut quoted = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.push(' '),
+            c => quoted.push(c),
+        }
+    }
+    if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+        response.headers_mut().append("warning", value);
+    }
+}

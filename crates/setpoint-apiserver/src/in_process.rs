@@ -1,0 +1,85 @@
+//! The API server as a `tower` service, under a client in the same process.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Limited};
+
+use crate::body::Body;
+use crate::dispatch;
+use crate::identity::Identity;
+use crate::render::failure;
+use crate::server::ApiServer;
+use crate::status::Status;
+
+/// Upstream: `MaxRequestBodyBytes`.
+const BODY_LIMIT: usize = 3 << 20;
+
+/// A connection to an [`ApiServer`] in this process, authenticated as one identity. See [`ApiServer::service`].
+#[derive(Clone)]
+pub struct InProcess {
+    api: ApiServer,
+    identity: Identity,
+}
+
+impl InProcess {
+    pub(crate) fn new(api: ApiServer, identity: Identity) -> Self {
+        Self { api, identity }
+    }
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<B> tower::Service<Request<B>> for InProcess
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Answering {
+        let (api, identity) = (self.api.clone(), self.identity.clone());
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            Ok(match read(body).await {
+                Ok(body) => dispatch::answer(api, identity, Request::from_parts(parts, body)).await,
+                Err(status) => failure(&status),
+            })
+        })
+    }
+}
+
+/// Reads a request's body whole, up to the limit.
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(Status::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")))
+        }
+        Err(error) => Err(Status::bad_request(format!("the body of the request cannot be read: {error}"))),
+    }
+}
+
+/// Whether a request asks to leave HTTP for another protocol.
+pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers
+        .get(CONNECTION)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.to_ascii_lowercase().contains("upgrade"))
+}

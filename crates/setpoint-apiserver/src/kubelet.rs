@@ -1,0 +1,122 @@
+//! What the API server needs of the agent on a node: logs and exec of its containers.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+
+/// An agent that runs pods on one node. Registered with [`crate::ApiServer::set_kubelet`] under the node's name;
+/// requests for the logs of a pod, or to run a command in it, go to the agent of its node.
+pub trait Kubelet: Send + Sync + 'static {
+    /// The output of a container. With [`LogOptions::follow`] the stream ends with the container, otherwise at the
+    /// end of what is there.
+    ///
+    /// # Errors
+    /// When there is no such container, or it has no log.
+    fn logs(
+        &self,
+        container: ContainerRef,
+        options: LogOptions,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, KubeletError>>;
+
+    /// Runs a command in a running container.
+    ///
+    /// # Errors
+    /// When there is no such container, or the command cannot be started.
+    fn exec(
+        &self,
+        container: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>>;
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerRef {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Uid of the pod.
+    pub uid: String,
+    /// Name of the container; the API server has filled in the default.
+    pub container: String,
+}
+
+/// Which part of a log, as `v1.PodLogOptions` says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Go on with what the container writes from now on.
+    pub follow: bool,
+    /// The instance before the last restart.
+    pub previous: bool,
+    /// Only lines of the last so many seconds.
+    pub since_seconds: Option<i64>,
+    /// Only lines after this RFC 3339 time.
+    pub since_time: Option<String>,
+    /// Put the RFC 3339 time of each line before it.
+    pub timestamps: bool,
+    /// Only so many lines from the end.
+    pub tail_lines: Option<u64>,
+    /// At most so many bytes.
+    pub limit_bytes: Option<u64>,
+}
+
+/// What to run and which of its streams are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Connect standard input.
+    pub stdin: bool,
+    /// Connect standard output.
+    pub stdout: bool,
+    /// Connect standard error (never with `tty`, which has one stream for both).
+    pub stderr: bool,
+    /// Give the command a terminal.
+    pub tty: bool,
+}
+
+/// A running command. Dropping the session ends the command.
+pub struct ExecSession {
+    /// Where its input goes; dropped at the end of the input.
+    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    /// What it writes.
+    pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// What it writes as errors.
+    pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Columns and rows of the client's terminal, when it has one.
+    pub resize: Option<mpsc::Sender<(u16, u16)>>,
+    /// How it ended. Resolves when the command is over.
+    pub exit: BoxFuture<'static, Result<ExecExit, KubeletError>>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecExit {
+    /// Exit status; 128 and the signal's number if a signal ended it.
+    pub code: i32,
+}
+
+/// Why an agent could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KubeletError {
+    /// There is no such pod, container or log: the client sees 400 with this text.
+    #[error("{0}")]
+    NotFound(String),
+    /// The container is in the wrong state, for example still waiting: the client sees 400 with this text.
+    #[error("{0}")]
+    Unready(String),
+    /// The agent cannot do this at all: the client sees 501.
+    #[error("{0}")]
+    Unsupported(String),
+    /// Anything else: the client sees 500.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The agents by the names of their nodes.
+pub(crate) type Kubelets = BTreeMap<String, std::sync::Arc<dyn Kubelet>>;

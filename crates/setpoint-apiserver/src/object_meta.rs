@@ -1,0 +1,255 @@
+//! Validation of metadata (`k8s.io/apimachinery/pkg/api/validation/objectmeta.go`).
+
+use serde_json::{Value, json};
+
+use crate::object::Metadata;
+use crate::status::Cause;
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+/// Upstream: `TotalAnnotationSizeLimitB`.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// How the names of a resource are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    /// A DNS subdomain of at most 253 characters: the usual rule.
+    Subdomain,
+    /// A DNS label of at most 63 characters.
+    Label,
+    /// Anything that can be one segment of a path (RBAC).
+    PathSegment,
+}
+
+impl NameRule {
+    /// Every way in which `name` breaks the rule. With `prefix`, as a `generateName`: a trailing dash is fine.
+    pub(crate) fn check(self, name: &str, prefix: bool) -> Vec<String> {
+        let trimmed = if prefix { name.trim_end_matches('-') } else { name };
+        let too_long = |limit: usize| {
+            (trimmed.len() > limit).then(|| format!("must be no more than {limit} characters"))
+        };
+        match self {
+            Self::Subdomain => too_long(253)
+                .into_iter()
+                .chain((!is_subdomain(trimmed)).then(|| SUBDOMAIN.to_owned()))
+                .collect(),
+            Self::Label => {
+                too_long(63).into_iter().chain((!is_label(trimmed)).then(|| LABEL.to_owned())).collect()
+            }
+            Self::PathSegment => {
+                let mut errors = Vec::new();
+                if matches!(name, "." | "..") {
+                    errors.push(format!("may not be '{name}'"));
+                }
+                for part in ["/", "%"] {
+                    if name.contains(part) {
+                        errors.push(format!("may not contain '{part}'"));
+                    }
+                }
+                errors
+            }
+        }
+    }
+}
+
+pub(crate) fn is_label(text: &str) -> bool {
+    let fine = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let bytes = text.as_bytes();
+    matches!((bytes.first(), bytes.last()), (Some(&a), Some(&b)) if fine(a) && fine(b))
+        && bytes.iter().all(|&c| fine(c) || c == b'-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_name_part(text)
+}
+
+fn is_name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    matches!((bytes.first(), bytes.last()), (Some(a), Some(b)) if a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric())
+        && bytes.iter().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(c))
+}
+
+fn check_qualified(text: &str) -> Vec<String> {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    let mut errors = Vec::new();
+    match prefix {
+        Some("") => errors.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) if !is_subdomain(prefix) => errors.push(format!("prefix part {SUBDOMAIN}")),
+        _ => {}
+    }
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        errors.push("name part must be no more than 63 characters".to_owned());
+    }
+    if !is_name_part(name) {
+        errors.push(QUALIFIED.to_owned());
+    }
+    errors
+}
+
+/// Checks metadata that is new, or that an update may have changed.
+pub(crate) fn validate(object: &Value, rule: NameRule, namespaced: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let generate = object.meta("generateName");
+    if !generate.is_empty() {
+        for error in rule.check(generate, true) {
+            causes.push(Cause::invalid("metadata.generateName", &json!(generate), &error));
+        }
+    }
+    let name = object.meta("name");
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else {
+        for error in rule.check(name, false) {
+            causes.push(Cause::invalid("metadata.name", &json!(name), &error));
+        }
+    }
+    if !namespaced && !object.meta("namespace").is_empty() {
+        causes.push(Cause::forbidden("metadata.namespace", "not allowed on this type"));
+    }
+    labels(&object["metadata"]["labels"], "metadata.labels", &mut causes);
+    annotations(&object["metadata"]["annotations"], &mut causes);
+    owners(&object["metadata"]["ownerReferences"], &mut causes);
+    for (index, finalizer) in object.finalizers().iter().enumerate() {
+        for error in check_qualified(finalizer) {
+            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), &json!(finalizer), &error));
+        }
+    }
+    causes
+}
+
+/// Checks a map of labels at `field`.
+pub(crate) fn labels(labels: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        for error in check_qualified(key) {
+            causes.push(Cause::invalid(field, &json!(key), &error));
+        }
+        let Some(text) = value.as_str() else { continue };
+        if text.len() > 63 {
+            causes.push(Cause::invalid(field, value, "must be no more than 63 characters"));
+        }
+        if !is_label_value(text) {
+            causes.push(Cause::invalid(field, value, LABEL_VALUE));
+        }
+    }
+}
+
+fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        for error in check_qualified(&key.to_lowercase()) {
+            causes.push(Cause::invalid("metadata.annotations", &json!(key), &error));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_LIMIT {
+        causes.push(Cause {
+            reason: "FieldValueTooLong".to_owned(),
+            message: format!("Too long: may not be more than {ANNOTATIONS_LIMIT} bytes"),
+            field: "metadata.annotations".to_owned(),
+        });
+    }
+}
+
+fn owners(owners: &Value, causes: &mut Vec<Cause>) {
+    let mut controller: Option<&str> = None;
+    for (index, owner) in owners.as_array().into_iter().flatten().enumerate() {
+        let field = format!("metadata.ownerReferences[{index}]");
+        for (key, detail) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if owner[key].as_str().unwrap_or_default().is_empty() {
+                causes.push(Cause::invalid(format!("{field}.{key}"), &json!(""), detail));
+            }
+        }
+        if owner["controller"].as_bool() == Some(true) {
+            let name = owner["name"].as_str().unwrap_or_default();
+            if let Some(first) = controller {
+                causes.push(Cause::invalid(
+                    "metadata.ownerReferences",
+                    owners,
+                    &format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                    ),
+                ));
+            }
+            controller = Some(name);
+        }
+    }
+}
+
+/// Checks what an update may not change. Fields that `new` leaves out were copied from `old` before.
+pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let (new, old) = (&new["metadata"][field], &old["metadata"][field]);
+        if new != old {
+            causes.push(Cause::invalid(format!("metadata.{field}"), new, "field is immutable"));
+        }
+    }
+    if old.is_deleting() {
+        let before = old.finalizers();
+        let added: Vec<&str> = new.finalizers().into_iter().filter(|f| !before.contains(f)).collect();
+        if !added.is_empty() {
+            let list: Vec<String> = added.iter().map(|f| format!("{f:?}")).collect();
+            causes.push(Cause::forbidden(
+                "metadata.finalizers",
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    list.join(", ")
+                ),
+            ));
+        }
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert!(NameRule::Subdomain.check("a.b-c", false).is_empty());
+        assert_eq!(NameRule::Subdomain.check("A", false).len(), 1);
+        assert_eq!(NameRule::Label.check("a.b", false).len(), 1);
+        assert!(NameRule::Label.check("a-", true).is_empty());
+        assert!(NameRule::PathSegment.check("system:node", false).is_empty());
+        assert_eq!(NameRule::PathSegment.check("a/b", false).len(), 1);
+    }
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        let object = json!({"metadata": {
+            "name": "A", "labels": {"a": "-"}, "ownerReferences": [{"kind": "A", "name": "b", "uid": "c"}],
+            "finalizers": ["x/"],
+        }});
+        let fields: Vec<String> =
+            validate(&object, NameRule::Subdomain, true).into_iter().map(|cause| cause.field).collect();
+        assert_eq!(
+            fields,
+            [
+                "metadata.name",
+                "metadata.labels",
+                "metadata.ownerReferences[0].apiVersion",
+                "metadata.finalizers[0]",
+                "metadata.finalizers[0]",
+            ]
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! What happens to a request for a resource between authorization and the store.
+//!
+//! ```text
+//! body ─▶ decode ─▶ prepare (metadata, status kept or reset) ─▶ default · validate ─▶ managed fields ─▶ store
+//!            ▲                                                                              │ raced?
+//!            └───────── patch and apply start again from the object as it is now ◀──────────┘
+//! ```
+
+mod admit;
+mod create;
+mod decode;
+mod definitions;
+mod delete;
+mod fields;
+mod list;
+mod modify;
+mod options;
+mod patch;
+mod prepare;
+mod scale;
+mod services;
+mod shape;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use setpoint_clock::{Clock, Entropy};
+
+use crate::catalog::{Catalog, Resource};
+use crate::object::{Metadata, timestamp};
+use crate::status::{Result, Status};
+use crate::store::{Key, Store, Stored};
+
+pub(crate) use self::decode::parse_body;
+use self::definitions::Installed;
+pub(crate) use self::delete::DeleteOptions;
+pub(crate) use self::list::{ListOptions, ListPage};
+pub(crate) use self::options::{FieldValidation, WriteOptions};
+pub(crate) use self::patch::PatchKind;
+pub(crate) use self::shape::served;
+pub(crate) use self::watch::{WatchEvent, WatchStream};
+
+/// The objects and everything that is done to them.
+pub(crate) struct Registry {
+    pub(crate) store: Store,
+    pub(crate) catalog: Catalog,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    /// Held while a Service takes addresses and ports, so that no two get the same.
+    allocating: Mutex<()>,
+    installed: Mutex<BTreeMap<String, Installed>>,
+}
+
+/// What a write did.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) code: u16,
+    pub(crate) object: Answer,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The object or `Status` to answer with.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Stored(Arc<Stored>),
+    /// A dry run's result.
+    Draft(Value),
+    /// Something that is not of the resource's kind (a `Status`, a `Scale`).
+    Other(Value),
+}
+
+impl Answer {
+    pub(crate) fn value(&self) -> &Value {
+        match self {
+            Self::Stored(stored) => &stored.value,
+            Self::Draft(value) | Self::Other(value) => value,
+        }
+    }
+}
+
+/// The object a request is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Place {
+    pub(crate) fn key(&self) -> Key {
+        let namespace = if self.resource.namespaced { self.namespace.as_str() } else { "" };
+        Key::new(namespace, self.name.as_str())
+    }
+
+    pub(crate) fn not_found(&self) -> Status {
+        Status::not_found(self.resource.subject(&self.name))
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(store: Store, clock: Clock, entropy: Entropy) -> Self {
+        Self {
+            store,
+            catalog: Catalog::new(),
+            clock,
+            entropy,
+            allocating: Mutex::new(()),
+            installed: Mutex::default(),
+        }
+    }
+
+    /// Now, as objects carry it.
+    pub(crate) fn now(&self) -> String {
+        timestamp(self.clock.now())
+    }
+
+    pub(crate) fn get(&self, place: &Place) -> Result<Arc<Stored>> {
+        self.store.get(&place.resource.storage, &place.key()).ok_or_else(|| place.not_found())
+    }
+
+    /// Refuses new objects in a namespace that is missing or going away (upstream: the admission plugin
+    /// `NamespaceLifecycle`).
+    fn check_namespace(&self, place: &Place) -> Result<()> {
+        if !place.resource.namespaced {
+            return Ok(());
+        }
+        let name = place.namespace.as_str();
+        let Some(namespace) = self.store.get("namespaces", &Key::new("", name)) else {
+            return Err(Status::not_found(crate::status::Subject { group: "", kind: "namespaces", name }));
+        };
+        if namespace.value.is_deleting() {
+            return Err(Status::terminating_namespace(place.resource.subject(&place.name), name));
+        }
+        Ok(())
+    }
+}

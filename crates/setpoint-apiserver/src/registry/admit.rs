@@ -1,0 +1,116 @@
+//! What the admission plugins of a default kube-apiserver do that operators notice.
+
+use serde_json::{Value, json};
+
+use super::{Place, Registry};
+use crate::catalog::Resource;
+use crate::object::{Metadata, fields};
+use crate::status::{Result, Status};
+use crate::store::Key;
+
+/// Kinds that would promise something that nothing here keeps: refused rather than ignored.
+fn unsupported(resource: &Resource) -> Option<&'static str> {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("admissionregistration.k8s.io", _) => Some("admission by webhooks or policies"),
+        ("", "resourcequotas") => Some("resource quota"),
+        ("", "limitranges") => Some("limit ranges"),
+        ("apiregistration.k8s.io", "apiservices") => Some("API aggregation"),
+        _ => None,
+    }
+}
+
+impl Registry {
+    pub(super) fn admit_create(&self, resource: &Resource, object: &mut Value) -> Result<()> {
+        if let Some(what) = unsupported(resource) {
+            return Err(Status::not_implemented(what));
+        }
+        match (resource.group.as_str(), resource.plural.as_str()) {
+            ("", "pods") => {
+                self.set_priority(resource, object)?;
+                tolerate_short_outages(object);
+                Ok(())
+            }
+            ("", "persistentvolumeclaims") => {
+                self.set_storage_class(object);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn admit_delete(&self, place: &Place) -> Result<()> {
+        let immortal = matches!(place.name.as_str(), "default" | "kube-system" | "kube-public");
+        if immortal && place.resource.is("", "namespaces") {
+            return Err(Status::forbidden(
+                place.resource.subject(&place.name),
+                "this namespace may not be deleted",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Upstream: the admission plugin `Priority`.
+    fn set_priority(&self, resource: &Resource, pod: &mut Value) -> Result<()> {
+        let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+        let class = match name.as_str() {
+            "" => self
+                .store
+                .snapshot("priorityclasses.scheduling.k8s.io")
+                .objects
+                .values()
+                .find(|class| class.value["globalDefault"] == true)
+                .map(|class| class.value.clone()),
+            _ => {
+                let key = Key::new("", name.as_str());
+                let Some(class) = self.store.get("priorityclasses.scheduling.k8s.io", &key) else {
+                    let detail = format!("no PriorityClass with name {name} was found");
+                    return Err(Status::forbidden(resource.subject(pod.meta("name")), &detail));
+                };
+                Some(class.value.clone())
+            }
+        };
+        let policy = class.as_ref().and_then(|class| class["preemptionPolicy"].as_str());
+        let policy = policy.unwrap_or("PreemptLowerPriority").to_owned();
+        let priority = class.as_ref().and_then(|class| class["value"].as_i64()).unwrap_or_default();
+        let spec = fields(&mut pod["spec"]);
+        if let Some(class) = &class {
+            spec.insert("priorityClassName".to_owned(), class.meta("name").into());
+        }
+        spec.insert("priority".to_owned(), priority.into());
+        spec.entry("preemptionPolicy").or_insert_with(|| policy.into());
+        Ok(())
+    }
+
+    /// Upstream: the admission plugin `DefaultStorageClass`.
+    fn set_storage_class(&self, claim: &mut Value) {
+        if !claim["spec"]["storageClassName"].is_null() {
+            return;
+        }
+        let classes = self.store.snapshot("storageclasses.storage.k8s.io");
+        let default = classes.objects.values().find(|class| {
+            class.value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
+        });
+        if let Some(class) = default {
+            claim["spec"]["storageClassName"] = class.value.meta("name").into();
+        }
+    }
+}
+
+/// Upstream: the admission plugin `DefaultTolerationSeconds`.
+fn tolerate_short_outages(pod: &mut Value) {
+    let spec = fields(&mut pod["spec"]);
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    let Some(list) = tolerations.as_array_mut() else { return };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = list.iter().any(|toleration| {
+            let of_key =
+                toleration["key"] == key || toleration["key"].as_str().unwrap_or_default().is_empty();
+            of_key && matches!(toleration["effect"].as_str().unwrap_or_default(), "" | "NoExecute")
+        });
+        if !tolerated {
+            list.push(json!({
+                "effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": 300,
+            }));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! From the bytes of a request to an object.
+
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde_json::{Map, Value};
+
+use crate::catalog::Resource;
+use crate::status::{Result, Status};
+
+/// The media type of a request, without parameters; JSON when it is missing.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media.is_empty() { "application/json".to_owned() } else { media }
+}
+
+/// Parses a JSON or YAML body.
+pub(crate) fn parse_body(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
+    match media_type(headers).as_str() {
+        "application/json" | "*/*" => parse_json(body),
+        "application/yaml" => parse_yaml(body),
+        other => Err(Status::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {other})"
+        ))),
+    }
+}
+
+pub(super) fn parse_json(body: &[u8]) -> Result<Value> {
+    serde_json::from_slice(body)
+        .map_err(|error| Status::bad_request(format!("error decoding the body as JSON: {error}")))
+}
+
+pub(super) fn parse_yaml(body: &[u8]) -> Result<Value> {
+    let text = std::str::from_utf8(body)
+        .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))?;
+    serde_saphyr::from_str(text)
+        .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))
+}
+
+/// Checks `apiVersion` and `kind` against the resource; built-in kinds may leave them out.
+pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> {
+    let Value::Object(map) = object else {
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): the body is no JSON object",
+            resource.kind
+        )));
+    };
+    let api_version = resource.api_version();
+    let text = |map: &Map<String, Value>, key: &str| {
+        map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    if resource.custom().is_none() {
+        for (key, value) in [("apiVersion", &api_version), ("kind", &resource.kind)] {
+            if text(map, key).is_empty() {
+                map.insert(key.to_owned(), value.clone().into());
+            }
+        }
+    }
+    let (version, kind) = (text(map, "apiVersion"), text(map, "kind"));
+    if kind.is_empty() {
+        return Err(Status::bad_request("Object 'Kind' is missing in the body of the request"));
+    }
+    if version != api_version {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({api_version})"
+        )));
+    }
+    if kind != resource.kind {
+        return Err(Status::bad_request(format!(
+            "{kind} in version \"{}\" cannot be handled as a {}: the kind in the data does not match the resource",
+            resource.version, resource.kind
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! Deletion: preconditions, grace, propagation, finalizers
+//! (`k8s.io/apiserver/pkg/registry/rest/delete.go`, `…/generic/registry/store.go`).
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::definitions::{CLEANUP, set_condition};
+use super::list::ListOptions;
+use super::modify::{holds_namespace, is_finished, uid_precondition};
+use super::options::{dry_run, refuse};
+use super::shape::served;
+use super::{Answer, Place, Registry, Written};
+use crate::catalog::Resource;
+use crate::object::{Metadata, meta_mut, timestamp};
+use crate::request::Query;
+use crate::status::{Cause, Result, Status, success};
+use crate::store::{Change, Expect, Stored};
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+/// Seconds that a pod gets when neither it nor the request says.
+const DEFAULT_GRACE: i64 = 30;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    dry_run: bool,
+    grace: Option<i64>,
+    uid: Option<String>,
+    version: Option<String>,
+    propagation: Option<Propagation>,
+}
+
+impl DeleteOptions {
+    /// Reads the options from the body, or from the query where the body has none.
+    pub(crate) fn parse(body: &Value, query: &Query) -> Result<Self> {
+        let mut causes = Vec::new();
+        let text = |key: &str| body[key].as_str().or_else(|| query.get(key)).map(str::to_owned);
+        let given: Vec<&str> = match body["dryRun"].as_array() {
+            Some(list) => list.iter().filter_map(Value::as_str).collect(),
+            None => query.all("dryRun"),
+        };
+        let dry_run = dry_run(&given, &mut causes);
+        let grace = match body["gracePeriodSeconds"].as_i64() {
+            Some(grace) => Some(grace),
+            None => query.number("gracePeriodSeconds")?,
+        };
+        let orphan = body["orphanDependents"]
+            .as_bool()
+            .or_else(|| query.get("orphanDependents").map(|text| text == "true"));
+        let policy = text("propagationPolicy");
+        let propagation = match (policy.as_deref(), orphan) {
+            (Some(_), Some(_)) => {
+                causes.push(Cause::invalid(
+                    "propagationPolicy",
+                    &json!(policy),
+                    "orphanDependents and deletionPropagation cannot be both set",
+                ));
+                None
+            }
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (None, None) => None,
+            (Some(other), _) => {
+                let supported = ["Background", "Foreground", "Orphan"];
+                causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
+                None
+            }
+        };
+        refuse("DeleteOptions", causes)?;
+        let precondition =
+            |key: &str| body["preconditions"][key].as_str().filter(|v| !v.is_empty()).map(str::to_owned);
+        Ok(Self {
+            dry_run,
+            grace: grace.map(|grace| grace.max(0)),
+            uid: precondition("uid"),
+            version: precondition("resourceVersion"),
+            propagation,
+        })
+    }
+}
+
+impl Registry {
+    /// Deletes an object, or marks it so that its finalizers or its grace period decide when it goes.
+    pub(crate) fn delete(&self, place: &Place, options: &DeleteOptions) -> Result<Written> {
+        let resource = &place.resource;
+        loop {
+            let stored = self.get(place)?;
+            let live = served(resource, &stored);
+            let old = live.as_ref();
+            check_preconditions(place, old, options)?;
+            self.admit_delete(place)?;
+            let mut new = old.clone();
+            set_finalizers(&mut new, options.propagation);
+            let grace = grace_period(resource, old, options);
+            mark(self, &mut new, old, grace);
+            let finished = is_finished(&new);
+            let mut warnings = Vec::new();
+            if options.propagation.is_none() && resource.is("batch", "jobs") {
+                warnings.push(
+                    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+                        .to_owned(),
+                );
+            }
+            let answer = |object: Answer| {
+                if finished && !returns_deleted(resource) {
+                    let uid = old.meta("uid");
+                    Answer::Other(success(resource.subject(&place.name), Some(uid)))
+                } else {
+                    object
+                }
+            };
+            if options.dry_run {
+                return Ok(Written { code: 200, object: answer(Answer::Draft(new)), warnings });
+            }
+            if !finished && new == *old {
+                return Ok(Written { code: 200, object: Answer::Stored(stored), warnings });
+            }
+            let new = super::shape::storage_form(resource, new);
+            let change = if finished { Change::Remove(new) } else { Change::Put(new) };
+            let expect = Expect::Revision(stored.revision);
+            let Ok(written) = self.store.write(&resource.storage, &place.key(), expect, change) else {
+                continue;
+            };
+            if finished {
+                self.after_removal(resource, &written.value);
+            } else {
+                self.after_write(resource, &written.value);
+            }
+            return Ok(Written { code: 200, object: answer(Answer::Stored(written)), warnings });
+        }
+    }
+
+    /// Deletes everything that a list would give. Objects that are gone in the meantime are fine.
+    pub(crate) fn delete_collection(
+        &self,
+        place: &Place,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<(Vec<Arc<Stored>>, u64)> {
+        let page = self.list(&place.resource, &place.namespace, list)?;
+        let mut deleted = Vec::new();
+        for stored in page.items {
+            let target = Place {
+                namespace: stored.value.meta("namespace").to_owned(),
+                name: stored.value.meta("name").to_owned(),
+                ..place.clone()
+            };
+            match self.delete(&target, options) {
+                Ok(_) => deleted.push(stored),
+                Err(gone) if gone.reason == "NotFound" => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((deleted, self.store.revision()))
+    }
+}
+
+fn check_preconditions(place: &Place, live: &Value, options: &DeleteOptions) -> Result<()> {
+    if let Some(uid) = &options.uid
+        && uid != live.meta("uid")
+    {
+        return Err(uid_precondition(place, uid, live.meta("uid")));
+    }
+    if let Some(version) = &options.version
+        && version != live.meta("resourceVersion")
+    {
+        return Err(Status::conflict(
+            place.resource.subject(&place.name),
+            &format!(
+                "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+                live.meta("resourceVersion")
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The garbage collector's finalizers follow the propagation policy; without one they stay as they are.
+fn set_finalizers(object: &mut Value, propagation: Option<Propagation>) {
+    let Some(propagation) = propagation else { return };
+    let wanted = match propagation {
+        Propagation::Background => None,
+        Propagation::Foreground => Some(FOREGROUND),
+        Propagation::Orphan => Some(ORPHAN),
+    };
+    let before: Vec<String> = object.finalizers().into_iter().map(str::to_owned).collect();
+    let mut finalizers: Vec<String> = before
+        .iter()
+        .filter(|name| !matches!(name.as_str(), FOREGROUND | ORPHAN) || Some(name.as_str()) == wanted)
+        .cloned()
+        .collect();
+    if let Some(wanted) = wanted
+        && !finalizers.iter().any(|name| name == wanted)
+    {
+        finalizers.push(wanted.to_owned());
+    }
+    if finalizers == before {
+        return;
+    }
+    let meta = meta_mut(object);
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".to_owned(), json!(finalizers));
+    }
+}
+
+/// Only pods that run somewhere are given time (upstream: `podStrategy.CheckGracefulDelete`).
+fn grace_period(resource: &Resource, pod: &Value, options: &DeleteOptions) -> i64 {
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let scheduled = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    if !resource.is("", "pods") || ended || !scheduled {
+        return 0;
+    }
+    options.grace.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(DEFAULT_GRACE)
+}
+
+/// Sets the deletion timestamp. A second deletion may only shorten the grace period.
+fn mark(registry: &Registry, new: &mut Value, old: &Value, grace: i64) {
+    if old.is_deleting() {
+        let running = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+        if grace >= running {
+            return;
+        }
+        // The clock of the first deletion goes on: its time minus what is cut off.
+        let at = old.meta("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(registry.clock.now());
+        let at = at.saturating_sub(SignedDuration::from_secs(running - grace)).unwrap_or(at);
+        let meta = meta_mut(new);
+        meta.insert("deletionTimestamp".to_owned(), timestamp(at).into());
+        meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        return;
+    }
+    let now = registry.clock.now();
+    let at = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    let generation = old.generation();
+    let meta = meta_mut(new);
+    meta.insert("deletionTimestamp".to_owned(), timestamp(at).into());
+    meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    if generation > 0 {
+        meta.insert("generation".to_owned(), (generation + 1).into());
+    }
+    if new["kind"] == "CustomResourceDefinition" {
+        terminate_definition(new, &timestamp(now));
+    }
+    if holds_namespace(new) {
+        new["status"]["phase"] = "Terminating".into();
+        meta_mut(new).remove("deletionGracePeriodSeconds");
+    }
+}
+
+/// A definition waits until its objects are gone.
+fn terminate_definition(definition: &mut Value, now: &str) {
+    let mut finalizers: Vec<String> = definition.finalizers().into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|name| name == CLEANUP) {
+        finalizers.push(CLEANUP.to_owned());
+    }
+    meta_mut(definition).insert("finalizers".to_owned(), json!(finalizers));
+    set_condition(
+        definition,
+        &json!({"type": "Terminating", "status": "True", "reason": "InstanceDeletionInProgress",
+            "message": "CustomResource deletion is in progress", "lastTransitionTime": now}),
+    );
+}
+
+/// The kinds that answer a deletion with the object (upstream: `ReturnDeletedObject`).
+fn returns_deleted(resource: &Resource) -> bool {
+    resource.group.is_empty()
+        && matches!(
+            resource.plural.as_str(),
+            "pods"
+                | "services"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+        )
+}

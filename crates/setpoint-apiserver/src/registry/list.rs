@@ -1,0 +1,220 @@
+//! Lists: selectors, versions, pages.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::Registry;
+use super::fields::{check_fields, field_of};
+use crate::catalog::Resource;
+use crate::request::Query;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::{Cause, Result, Status, Subject};
+use crate::store::{Key, Snapshot, Stored};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListOptions {
+    pub(crate) labels: LabelSelector,
+    pub(crate) fields: FieldSelector,
+    pub(crate) version: Option<String>,
+    pub(crate) version_match: Option<String>,
+    pub(crate) limit: usize,
+    pub(crate) token: Option<String>,
+    pub(crate) bookmarks: bool,
+    pub(crate) send_initial_events: Option<bool>,
+    pub(crate) timeout: Option<u64>,
+}
+
+impl ListOptions {
+    pub(crate) fn parse(query: &Query) -> Result<Self> {
+        let text = |key: &str| query.get(key).map(str::to_owned);
+        Ok(Self {
+            labels: LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?,
+            fields: FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())?,
+            version: text("resourceVersion"),
+            version_match: text("resourceVersionMatch"),
+            limit: query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or_default(),
+            token: text("continue"),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            send_initial_events: query.get("sendInitialEvents").map(|text| text == "true"),
+            timeout: query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()),
+        })
+    }
+
+    /// The asked version as a number; 0 for "any" and for none.
+    pub(super) fn revision(&self) -> Result<u64> {
+        let Some(text) = &self.version else { return Ok(0) };
+        text.parse().map_err(|_| {
+            let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+            let cause = Cause::invalid("resourceVersion", &json!(text), &detail);
+            Status::invalid(Subject { group: "meta.k8s.io", kind: "ListOptions", name: "" }, vec![cause])
+        })
+    }
+
+    /// Refuses combinations that make no sense (upstream: `ValidateListOptions`).
+    pub(super) fn check(&self, watch: bool) -> Result<()> {
+        let mut causes = Vec::new();
+        let version = self.version.as_deref();
+        if let Some(given) = self.version_match.as_deref() {
+            if watch && self.send_initial_events.is_none() {
+                causes.push(Cause::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                ));
+            }
+            if !watch && version.is_none() {
+                causes.push(Cause::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            if self.token.is_some() {
+                causes.push(Cause::forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+            match given {
+                "NotOlderThan" => {}
+                "Exact" if !watch => {
+                    if version == Some("0") {
+                        causes.push(Cause::forbidden(
+                            "resourceVersionMatch",
+                            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                        ));
+                    }
+                }
+                other => {
+                    let supported: &[&str] =
+                        if watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan", ""] };
+                    causes.push(Cause::unsupported("resourceVersionMatch", &json!(other), supported));
+                }
+            }
+        } else if watch && self.send_initial_events.is_some() {
+            causes.push(Cause::forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if !watch && self.send_initial_events.is_some() {
+            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        super::options::refuse("ListOptions", causes)
+    }
+
+    /// Whether the object is selected.
+    pub(super) fn selects(&self, resource: &Resource, object: &Value) -> bool {
+        self.labels.matches(object)
+            && (self.fields.is_empty() || self.fields.matches(|field| field_of(resource, object, field)))
+    }
+
+    pub(super) fn selects_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+/// Part of a list.
+#[derive(Debug)]
+pub(crate) struct ListPage {
+    pub(crate) items: Vec<Arc<Stored>>,
+    pub(crate) revision: u64,
+    /// The token for the next page.
+    pub(crate) token: Option<String>,
+    /// How many more objects there are, when that is known (it isn't with selectors).
+    pub(crate) remaining: Option<usize>,
+}
+
+impl Registry {
+    /// Lists the objects of a namespace, or of all when it is empty.
+    pub(crate) fn list(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        options: &ListOptions,
+    ) -> Result<ListPage> {
+        options.check(false)?;
+        check_fields(resource, &options.fields)?;
+        let (snapshot, start) = self.snapshot_for(resource, options)?;
+        let mut items = Vec::new();
+        let mut range = snapshot.range(namespace, start.as_ref());
+        let mut next = None;
+        for (key, stored) in range.by_ref() {
+            if !options.selects(resource, &stored.value) {
+                continue;
+            }
+            if options.limit > 0 && items.len() == options.limit {
+                next = Some(key.clone());
+                break;
+            }
+            items.push(Arc::clone(stored));
+        }
+        let remaining = (next.is_some() && options.selects_all()).then(|| range.count() + 1);
+        let token = next.map(|key| token(snapshot.revision, &key));
+        Ok(ListPage { items, revision: snapshot.revision, token, remaining })
+    }
+
+    fn snapshot_for(&self, resource: &Resource, options: &ListOptions) -> Result<(Snapshot, Option<Key>)> {
+        if let Some(text) = &options.token {
+            if options.version.as_deref().is_some_and(|version| version != "0") {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let (revision, start) = parse_token(text)?;
+            let snapshot = if revision == 0 {
+                self.store.snapshot(&resource.storage)
+            } else {
+                self.store.snapshot_at(&resource.storage, revision).map_err(|_| expired_token(&start))?
+            };
+            return Ok((snapshot, Some(start)));
+        }
+        let wanted = options.revision()?;
+        let now = self.store.snapshot(&resource.storage);
+        if wanted > now.revision {
+            return Err(Status::too_large_version(wanted, now.revision));
+        }
+        // A version with a limit means exactly that one, unless told otherwise.
+        let exact = options.version_match.as_deref() == Some("Exact")
+            || (options.version_match.is_none() && options.limit > 0);
+        if exact && wanted > 0 {
+            let expired = |_| Status::expired("The resourceVersion for the provided list is too old.");
+            return Ok((self.store.snapshot_at(&resource.storage, wanted).map_err(expired)?, None));
+        }
+        Ok((now, None))
+    }
+}
+
+fn token(revision: u64, next: &Key) -> String {
+    let start = if next.namespace.is_empty() {
+        next.name.clone()
+    } else {
+        format!("{}/{}", next.namespace, next.name)
+    };
+    let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start});
+    URL_SAFE_NO_PAD.encode(token.to_string())
+}
+
+fn parse_token(text: &str) -> Result<(u64, Key)> {
+    let invalid = || Status::bad_request("continue key is not valid: the token was not made by this server");
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
+    let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+    let start = token["start"].as_str().ok_or_else(invalid)?;
+    let (namespace, name) = start.split_once('/').unwrap_or(("", start));
+    // A negative version asks for whatever is there now.
+    let revision = token["rv"].as_i64().ok_or_else(invalid)?.try_into().unwrap_or(0);
+    Ok((revision, Key::new(namespace, name)))
+}
+
+/// Says that the pages' snapshot is gone, with a token that goes on in the present.
+fn expired_token(start: &Key) -> Status {
+    let start = if start.namespace.is_empty() {
+        start.name.clone()
+    } else {
+        format!("{}/{}", start.namespace, start.name)
+    };
+    let token = URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": -1, "start": start}).to_string());
+    Status::expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+        .with_continue(token)
+}

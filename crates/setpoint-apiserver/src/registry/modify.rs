@@ -1,0 +1,157 @@
+//! Updates: whole objects by PUT, and the loop that patches share.
+
+use serde_json::Value;
+use setpoint_schema::managed::keep_times;
+
+use super::decode::check_kind;
+use super::prepare::{prepare_update, refuse_invalid, set_namespace};
+use super::shape::{Tracked, check, clean, served, storage_form, track};
+use super::{Answer, Place, Registry, WriteOptions, Written};
+use crate::catalog::Resource;
+use crate::object::Metadata;
+use crate::object_meta;
+use crate::status::{Cause, Result, Status};
+use crate::store::{Change, Expect};
+
+/// An object as a request wants it to be.
+pub(super) struct Wanted {
+    pub(super) object: Value,
+    pub(super) tracked: Tracked,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Registry {
+    /// Replaces an object, or its status, by the body of a PUT.
+    pub(crate) fn update(
+        &self,
+        place: &Place,
+        subresource: &str,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let name = body.meta("name");
+        if name != place.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                place.name
+            )));
+        }
+        let exists = self.get(place).is_ok();
+        if !exists && subresource.is_empty() && may_create_on_update(&place.resource) {
+            return self.create_tracked(place, body, options, Tracked::Update);
+        }
+        self.modify(place, subresource, options, |live| {
+            let (uid, live_uid) = (body.meta("uid"), live.meta("uid"));
+            if !uid.is_empty() && uid != live_uid && subresource.is_empty() {
+                return Err(uid_precondition(place, uid, live_uid));
+            }
+            Ok(Wanted { object: body.clone(), tracked: Tracked::Update, warnings: Vec::new() })
+        })
+    }
+
+    /// Changes an object that exists: `want` makes the new object from the live one (in the resource's version) and is asked again
+    /// when somebody else wrote in between.
+    pub(super) fn modify(
+        &self,
+        place: &Place,
+        subresource: &str,
+        options: &WriteOptions,
+        mut want: impl FnMut(&Value) -> Result<Wanted>,
+    ) -> Result<Written> {
+        let resource = &place.resource;
+        loop {
+            let stored = self.get(place)?;
+            let live = served(resource, &stored);
+            let old = live.as_ref();
+            let Wanted { object: mut new, tracked, mut warnings } = want(old)?;
+            check_kind(resource, &mut new)?;
+            set_namespace(place, &mut new)?;
+            check_version(place, &new, old)?;
+            warnings.extend(clean(resource, &mut new, options.validation)?);
+            prepare_update(resource, subresource, &mut new, old);
+            let _allocating = self.allocate(resource, &mut new, Some(old))?;
+            let mut causes = object_meta::validate(&new, resource.name_rule(), resource.namespaced);
+            causes.extend(object_meta::validate_update(&new, old));
+            causes.extend(check(resource, &new, Some(old), subresource));
+            refuse_invalid(resource, &place.name, causes)?;
+            track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
+
+            let changed = keep_times(old, &mut new);
+            let finished = is_finished(&new);
+            if !finished && !changed {
+                return Ok(Written { code: 200, object: Answer::Stored(stored), warnings });
+            }
+            if options.dry_run {
+                return Ok(Written { code: 200, object: Answer::Draft(new), warnings });
+            }
+            let new = storage_form(resource, new);
+            let change = if finished { Change::Remove(new) } else { Change::Put(new) };
+            let expect = Expect::Revision(stored.revision);
+            let Ok(written) = self.store.write(&resource.storage, &place.key(), expect, change) else {
+                continue;
+            };
+            if finished {
+                self.after_removal(resource, &written.value);
+            } else {
+                self.after_write(resource, &written.value);
+            }
+            return Ok(Written { code: 200, object: Answer::Stored(written), warnings });
+        }
+    }
+}
+
+/// The kinds whose strategies upstream let a PUT create.
+fn may_create_on_update(resource: &Resource) -> bool {
+    matches!(
+        (resource.group.as_str(), resource.plural.as_str()),
+        ("", "endpoints" | "events" | "services" | "limitranges")
+            | ("coordination.k8s.io", "leases")
+            | ("events.k8s.io", "events")
+            | ("rbac.authorization.k8s.io", _)
+    )
+}
+
+/// The resourceVersion in the object must be that of the live one; custom resources must carry one.
+fn check_version(place: &Place, new: &Value, old: &Value) -> Result<()> {
+    let version = new.meta("resourceVersion");
+    if version.is_empty() || version == "0" {
+        if place.resource.custom().is_none() {
+            return Ok(());
+        }
+        let detail = "must be specified for an update";
+        let cause = Cause::invalid("metadata.resourceVersion", &0.into(), detail);
+        return Err(Status::invalid(place.resource.invalid_subject(&place.name), vec![cause]));
+    }
+    if version.parse::<u64>().is_err() {
+        let cause =
+            Cause::invalid("metadata.resourceVersion", &version.into(), "strconv.ParseUint: invalid syntax");
+        return Err(Status::invalid(place.resource.invalid_subject(&place.name), vec![cause]));
+    }
+    if version == old.meta("resourceVersion") {
+        Ok(())
+    } else {
+        Err(Status::modified(place.resource.subject(&place.name)))
+    }
+}
+
+pub(super) fn uid_precondition(place: &Place, wanted: &str, live: &str) -> Status {
+    Status::conflict(
+        place.resource.subject(&place.name),
+        &format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {live}"),
+    )
+}
+
+/// Whether an object that is being deleted has nothing left that holds it.
+pub(super) fn is_finished(object: &Value) -> bool {
+    object.is_deleting()
+        && object.finalizers().is_empty()
+        && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() == 0
+        && !holds_namespace(object)
+}
+
+/// A namespace stays until its `spec.finalizers` are gone as well.
+pub(super) fn holds_namespace(object: &Value) -> bool {
+    object["kind"] == "Namespace"
+        && object["apiVersion"] == "v1"
+        && object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+}

@@ -1,0 +1,185 @@
+//! Patches: JSON, merge, strategic merge, and server-side apply.
+
+use http::HeaderMap;
+use serde_json::Value;
+use setpoint_schema::managed::{self, ApplyError, ApplyRequest};
+use setpoint_schema::patch::{self, PatchError};
+
+use super::decode::{media_type, parse_json, parse_yaml};
+use super::modify::Wanted;
+use super::options::refuse;
+use super::shape::{Tracked, reset_fields};
+use super::{Place, Registry, WriteOptions, Written};
+use crate::catalog::Resource;
+use crate::object::{Metadata, meta_mut, set_meta};
+use crate::status::{Cause, Result, Status};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl PatchKind {
+    /// The kind of patch that the content type names.
+    pub(crate) fn of(headers: &HeaderMap, resource: &Resource) -> Result<Self> {
+        let custom = resource.custom().is_some();
+        match media_type(headers).as_str() {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ => {
+                let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
+                Err(Status::unsupported_media_type(format!(
+                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
+                )))
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// Patches an object or its status. Only an apply may create one.
+    pub(crate) fn patch(
+        &self,
+        place: &Place,
+        subresource: &str,
+        kind: PatchKind,
+        body: &[u8],
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        if kind == PatchKind::Apply {
+            return self.apply(place, subresource, &parse_yaml(body)?, options);
+        }
+        if options.force_given {
+            let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+            refuse("PatchOptions", vec![cause])?;
+        }
+        let patch = parse_json(body)?;
+        let resource = &place.resource;
+        self.modify(place, subresource, options, |live| {
+            let mut object = live.clone();
+            patch_object(kind, resource, &mut object, &patch)?;
+            if object.meta("name") != place.name {
+                return Err(Status::bad_request(format!(
+                    "the name of the object ({}) does not match the name on the URL ({})",
+                    object.meta("name"),
+                    place.name
+                )));
+            }
+            Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
+        })
+    }
+
+    /// Server-side apply: creates the object, or merges the intent into it.
+    fn apply(
+        &self,
+        place: &Place,
+        subresource: &str,
+        intent: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        if !options.manager_given {
+            let cause = Cause::required("fieldManager", "is required for apply patch");
+            refuse("PatchOptions", vec![cause])?;
+        }
+        let mut intent = intent.clone();
+        if intent.meta("name").is_empty() {
+            set_meta(&mut intent, "name", &place.name);
+        } else if intent.meta("name") != place.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                intent.meta("name"),
+                place.name
+            )));
+        }
+        if subresource.is_empty() && self.get(place).is_err() {
+            match self.apply_new(place, &intent, options) {
+                // Somebody created it in between: then it is merged into that.
+                Err(status) if status.reason == "AlreadyExists" => {}
+                result => return result,
+            }
+        }
+        self.modify(place, subresource, options, |live| {
+            let object = applied(place, subresource, Some(live), &intent, options, self)?;
+            Ok(Wanted { object, tracked: Tracked::Apply, warnings: Vec::new() })
+        })
+    }
+
+    fn apply_new(&self, place: &Place, intent: &Value, options: &WriteOptions) -> Result<Written> {
+        let uid = intent.meta("uid");
+        if !uid.is_empty() {
+            return Err(Status::conflict(
+                place.resource.subject(&place.name),
+                &format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                ),
+            ));
+        }
+        let mut object = applied(place, "", None, intent, options, self)?;
+        meta_mut(&mut object).remove("resourceVersion");
+        self.create_tracked(place, object, options, Tracked::Apply)
+    }
+}
+
+fn applied(
+    place: &Place,
+    subresource: &str,
+    live: Option<&Value>,
+    intent: &Value,
+    options: &WriteOptions,
+    registry: &Registry,
+) -> Result<Value> {
+    let resource = &place.resource;
+    let applied = managed::apply(&ApplyRequest {
+        schema: &resource.schema(),
+        live,
+        intent,
+        manager: &options.manager,
+        force: options.force,
+        subresource,
+        api_version: &resource.api_version(),
+        ignored: &reset_fields(resource, subresource),
+        now: registry.clock.now(),
+    });
+    match applied {
+        Ok(applied) => Ok(applied.object),
+        Err(ApplyError::Conflicts(conflicts)) => {
+            let causes = conflicts
+                .0
+                .iter()
+                .map(|conflict| Cause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: conflict.message(),
+                    field: conflict.path.to_string(),
+                })
+                .collect();
+            Err(Status::apply_conflict(conflicts.to_string(), causes))
+        }
+        Err(ApplyError::BadRequest(why)) => Err(Status::bad_request(why)),
+        Err(error @ (ApplyError::Untyped(_) | ApplyError::Entries(_))) => {
+            Err(Status::unknown(error.to_string()))
+        }
+    }
+}
+
+/// Applies a patch that is not an apply to `object`.
+pub(super) fn patch_object(
+    kind: PatchKind,
+    resource: &Resource,
+    object: &mut Value,
+    patch: &Value,
+) -> Result<()> {
+    match kind {
+        PatchKind::Json => patch::json(object, patch),
+        PatchKind::Merge | PatchKind::Apply => patch::merge(object, patch),
+        PatchKind::Strategic => patch::strategic(&resource.schema(), object, patch),
+    }
+    .map_err(|error| match error {
+        PatchError::Malformed(why) => Status::bad_request(why),
+        PatchError::Unprocessable(why) => Status::rejected(&why),
+    })
+}

@@ -1,0 +1,167 @@
+//! The scale subresource: a view of an object's replicas
+//! (`pkg/registry/apps/*/storage`, `apiextensions-apiserver/pkg/registry/customresource/status_strategy.go`).
+
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::modify::Wanted;
+use super::patch::patch_object;
+use super::shape::{Tracked, served};
+use super::{Answer, PatchKind, Place, Registry, WriteOptions, Written};
+use crate::catalog::Resource;
+use crate::object::{Metadata, fields};
+use crate::selector::to_text;
+use crate::status::{Cause, Result, Status, Subject};
+
+/// Where the numbers are, as paths of field names.
+struct Paths {
+    spec: Vec<String>,
+    status: Vec<String>,
+    selector: Option<Vec<String>>,
+}
+
+fn paths(resource: &Resource) -> Paths {
+    let split = |path: &str| path.trim_start_matches('.').split('.').map(str::to_owned).collect();
+    match resource.custom().and_then(|custom| custom.scale.as_ref()) {
+        Some(scale) => Paths {
+            spec: split(&scale.spec),
+            status: split(&scale.status),
+            selector: scale.selector.as_deref().map(split),
+        },
+        None => Paths {
+            spec: split("spec.replicas"),
+            status: split("status.replicas"),
+            selector: Some(split("spec.selector")),
+        },
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &[String]) -> &'a Value {
+    path.iter().fold(object, |value, field| &value[field.as_str()])
+}
+
+fn scale_of(resource: &Resource, object: &Value) -> Value {
+    let paths = paths(resource);
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if !object["metadata"][field].is_null() {
+            metadata[field] = object["metadata"][field].clone();
+        }
+    }
+    let spec = at(object, &paths.spec).as_i64().unwrap_or_default();
+    let status = at(object, &paths.status).as_i64().unwrap_or_default();
+    let mut scale = json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata,
+        "spec": {}, "status": {"replicas": status},
+    });
+    if spec != 0 {
+        scale["spec"]["replicas"] = spec.into();
+    }
+    let selector = paths.selector.as_deref().map(|path| at(object, path));
+    let selector = match selector {
+        Some(Value::String(text)) => text.clone(),
+        Some(selector @ Value::Object(_)) => to_text(selector),
+        _ => String::new(),
+    };
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+impl Registry {
+    pub(crate) fn get_scale(&self, place: &Place) -> Result<Value> {
+        let stored = self.get(place)?;
+        Ok(scale_of(&place.resource, &served(&place.resource, &stored)))
+    }
+
+    pub(crate) fn update_scale(
+        &self,
+        place: &Place,
+        body: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        self.change_scale(place, options, |scale| {
+            *scale = body.clone();
+            Ok(())
+        })
+    }
+
+    pub(crate) fn patch_scale(
+        &self,
+        place: &Place,
+        headers: &HeaderMap,
+        body: &[u8],
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        let kind = PatchKind::of(headers, &place.resource)?;
+        if kind == PatchKind::Apply {
+            return Err(Status::not_implemented("server-side apply of the scale subresource"));
+        }
+        let patch = super::decode::parse_json(body)?;
+        self.change_scale(place, options, |scale| patch_object(kind, &place.resource, scale, &patch))
+    }
+
+    fn change_scale(
+        &self,
+        place: &Place,
+        options: &WriteOptions,
+        change: impl Fn(&mut Value) -> Result<()>,
+    ) -> Result<Written> {
+        let resource = &place.resource;
+        let written = self.modify(place, "scale", options, |live| {
+            let mut scale = scale_of(resource, live);
+            change(&mut scale)?;
+            check_scale(place, &scale, live)?;
+            let mut object = live.clone();
+            set(&mut object, &paths(resource).spec, scale["spec"]["replicas"].as_i64().unwrap_or_default());
+            let version = scale.meta("resourceVersion");
+            if !version.is_empty() {
+                object["metadata"]["resourceVersion"] = version.into();
+            }
+            Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
+        })?;
+        let scale = match &written.object {
+            Answer::Stored(stored) => scale_of(resource, &served(resource, stored)),
+            Answer::Draft(value) | Answer::Other(value) => scale_of(resource, value),
+        };
+        Ok(Written { object: Answer::Other(scale), ..written })
+    }
+}
+
+fn check_scale(place: &Place, scale: &Value, live: &Value) -> Result<()> {
+    if scale["kind"] != "Scale" {
+        return Err(Status::bad_request("the object provided is unrecognized (must be of type Scale)"));
+    }
+    let name = scale.meta("name");
+    if !name.is_empty() && name != place.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            place.name
+        )));
+    }
+    let uid = scale.meta("uid");
+    if !uid.is_empty() && uid != live.meta("uid") {
+        return Err(super::modify::uid_precondition(place, uid, live.meta("uid")));
+    }
+    let replicas = &scale["spec"]["replicas"];
+    let bad = match replicas.as_i64() {
+        Some(count) => count < 0,
+        None => !replicas.is_null(),
+    };
+    if bad {
+        let cause = Cause::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+        let subject = Subject { group: "autoscaling", kind: "Scale", name: &place.name };
+        return Err(Status::invalid(subject, vec![cause]));
+    }
+    Ok(())
+}
+
+fn set(object: &mut Value, path: &[String], replicas: i64) {
+    let Some((last, parents)) = path.split_last() else { return };
+    let mut value = object;
+    for field in parents {
+        value = fields(value).entry(field.as_str()).or_insert(Value::Null);
+    }
+    fields(value).insert(last.clone(), replicas.into());
+}

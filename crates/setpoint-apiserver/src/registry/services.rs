@@ -1,0 +1,176 @@
+//! Addresses and ports of Services: taken at creation, kept on update, free again with the object.
+//!
+//! What is taken is read from the stored Services each time, so that there is nothing to repair.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use parking_lot::MutexGuard;
+use serde_json::{Value, json};
+
+use super::Registry;
+use super::prepare::refuse_invalid;
+use crate::catalog::Resource;
+use crate::object::{Metadata, fields};
+use crate::status::{Cause, Result, Status};
+
+/// `10.96.0.0/16`, of which the first address is the API server's own Service.
+const NETWORK: [u8; 2] = [10, 96];
+const FIRST_NODE_PORT: u64 = 30000;
+const NODE_PORTS: u64 = 2768;
+const NONE: &str = "None";
+
+impl Registry {
+    /// Gives a Service what it lacks. The guard is held until the Service is stored.
+    pub(super) fn allocate(
+        &self,
+        resource: &Resource,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Option<MutexGuard<'_, ()>>> {
+        if !resource.is("", "services") {
+            return Ok(None);
+        }
+        let guard = self.allocating.lock();
+        let mut causes = Vec::new();
+        if service["spec"]["type"].as_str() == Some("ExternalName") {
+            for field in ["clusterIP", "clusterIPs"] {
+                fields(&mut service["spec"]).remove(field);
+            }
+        } else {
+            self.allocate_address(service, old, &mut causes)?;
+        }
+        self.allocate_ports(service, old, &mut causes)?;
+        let name = service.meta("name").to_owned();
+        refuse_invalid(resource, &name, causes)?;
+        Ok(Some(guard))
+    }
+
+    /// The other Services.
+    fn others(&self, service: &Value) -> Vec<std::sync::Arc<crate::store::Stored>> {
+        let snapshot = self.store.snapshot("services");
+        let uid = service.meta("uid");
+        snapshot.objects.values().filter(|other| other.value.meta("uid") != uid).cloned().collect()
+    }
+
+    fn allocate_address(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+        causes: &mut Vec<Cause>,
+    ) -> Result<()> {
+        let before = old.and_then(|old| old["spec"]["clusterIP"].as_str()).unwrap_or_default().to_owned();
+        let spec = &service["spec"];
+        let given = spec["clusterIP"].as_str().filter(|text| !text.is_empty());
+        let given = given.or_else(|| spec["clusterIPs"][0].as_str()).unwrap_or_default().to_owned();
+        let address = if given.is_empty() { before.clone() } else { given.clone() };
+        if !before.is_empty() && address != before {
+            let detail = "may not change once set";
+            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([address]), detail));
+            return Ok(());
+        }
+        let taken: BTreeSet<String> = self
+            .others(service)
+            .iter()
+            .filter_map(|other| other.value["spec"]["clusterIP"].as_str().map(str::to_owned))
+            .collect();
+        let address = if address.is_empty() {
+            self.free_address(&taken)?
+        } else {
+            if before.is_empty() && address != NONE {
+                let in_range = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
+                let why = if !in_range {
+                    Some(format!(
+                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+                    ))
+                } else if taken.contains(&address) {
+                    Some(format!("failed to allocate IP {address}: provided IP is already allocated"))
+                } else {
+                    None
+                };
+                if let Some(why) = why {
+                    causes.push(Cause::invalid("spec.clusterIPs", &json!([address]), &why));
+                }
+            }
+            address
+        };
+        let spec = fields(&mut service["spec"]);
+        spec.insert("clusterIPs".to_owned(), json!([address]));
+        spec.insert("clusterIP".to_owned(), address.into());
+        spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
+        spec.entry("ipFamilyPolicy").or_insert_with(|| json!("SingleStack"));
+        Ok(())
+    }
+
+    fn free_address(&self, taken: &BTreeSet<String>) -> Result<String> {
+        // The lower part of the range is left to those who ask for an address (upstream: KEP-3070).
+        let start = 0x0100 + self.entropy.below(0xfe00);
+        (0..0xfe00u64)
+            .map(|step| 0x0100 + (start - 0x0100 + step) % 0xfe00)
+            .map(|host| Ipv4Addr::new(NETWORK[0], NETWORK[1], (host >> 8) as u8, host as u8).to_string())
+            .find(|address| !taken.contains(address))
+            .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))
+    }
+
+    fn allocate_ports(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+        causes: &mut Vec<Cause>,
+    ) -> Result<()> {
+        let wants = matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"));
+        if !wants {
+            // Ports that another type had before are given back.
+            let had = old.is_some_and(|old| old["spec"]["type"] != service["spec"]["type"]);
+            for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+                if had {
+                    fields(port).remove("nodePort");
+                }
+            }
+            return Ok(());
+        }
+        let ports_of = |object: &Value| -> Vec<u64> {
+            let ports = object["spec"]["ports"].as_array().cloned().unwrap_or_default();
+            ports.iter().filter_map(|port| port["nodePort"].as_u64()).collect()
+        };
+        let mut taken: BTreeSet<u64> =
+            self.others(service).iter().flat_map(|other| ports_of(&other.value)).collect();
+        let before = old.map(|old| old["spec"]["ports"].clone()).unwrap_or_default();
+        let mut ports = service["spec"]["ports"].clone();
+        for (index, port) in ports.as_array_mut().into_iter().flatten().enumerate() {
+            let kept = before
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
+            let given = port["nodePort"].as_u64().filter(|&port| port != 0);
+            let chosen = match given.or_else(|| kept.and_then(|old| old["nodePort"].as_u64())) {
+                Some(number) => {
+                    let field = format!("spec.ports[{index}].nodePort");
+                    if !(FIRST_NODE_PORT..FIRST_NODE_PORT + NODE_PORTS).contains(&number) {
+                        let detail = "provided port is not in the valid range. The range of valid ports is 30000-32767";
+                        causes.push(Cause::invalid(field, &number.into(), detail));
+                    } else if taken.contains(&number) {
+                        causes.push(Cause::invalid(
+                            field,
+                            &number.into(),
+                            "provided port is already allocated",
+                        ));
+                    }
+                    number
+                }
+                None => {
+                    let start = self.entropy.below(NODE_PORTS);
+                    (0..NODE_PORTS)
+                        .map(|step| FIRST_NODE_PORT + (start + step) % NODE_PORTS)
+                        .find(|number| !taken.contains(number))
+                        .ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?
+                }
+            };
+            taken.insert(chosen);
+            fields(port).insert("nodePort".to_owned(), chosen.into());
+        }
+        service["spec"]["ports"] = ports;
+        Ok(())
+    }
+}

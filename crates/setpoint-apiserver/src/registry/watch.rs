@@ -1,0 +1,209 @@
+//! Watches: from a version, through a selector, with bookmarks and initial events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep_until};
+
+use super::Registry;
+use super::fields::check_fields;
+use super::list::ListOptions;
+use crate::catalog::Resource;
+use crate::status::{Result, Status};
+use crate::store::{Event, EventKind, Stored};
+
+/// How often an idle watch hears from the server, if it wants to.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A watch without a time limit ends after a random time between this and its double (upstream: `--min-request-timeout`).
+const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// One line of a watch, before it is put into the form that the client asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum WatchEvent {
+    /// An event that every watcher sees the same way: its encoded line can be shared.
+    Whole(Arc<Event>),
+    /// An object that the watcher sees as added or deleted, whatever the write was.
+    Object(EventKind, Arc<Stored>),
+    Bookmark {
+        revision: u64,
+        initial_events_end: bool,
+    },
+    /// The last line: why the watch cannot go on.
+    Error(Status),
+}
+
+/// A running watch. Nothing runs on its behalf: it moves when it is asked for the next events.
+pub(crate) struct WatchStream {
+    registry: Arc<Registry>,
+    pub(crate) resource: Arc<Resource>,
+    namespace: String,
+    options: ListOptions,
+    /// Everything up to this revision was delivered.
+    position: u64,
+    initial: Vec<WatchEvent>,
+    changed: Receiver<u64>,
+    bookmark_at: Instant,
+    end_at: Instant,
+    ended: bool,
+}
+
+impl Registry {
+    /// Starts a watch. Without a version, or from version 0, it begins with the objects that are there.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        options: ListOptions,
+    ) -> Result<WatchStream> {
+        options.check(true)?;
+        check_fields(resource, &options.fields)?;
+        let wanted = options.revision()?;
+        let changed = self.store.subscribe(&resource.storage);
+        let now = self.store.snapshot(&resource.storage);
+        if wanted > now.revision {
+            return Err(Status::too_large_version(wanted, now.revision));
+        }
+        let streaming_list = options.send_initial_events == Some(true);
+        let from_now = streaming_list || (wanted == 0 && options.send_initial_events.is_none());
+        let mut position = wanted;
+        let mut initial = Vec::new();
+        let mut ended = false;
+        if from_now {
+            position = now.revision;
+            initial = now
+                .range(namespace, None)
+                .filter(|(_, stored)| options.selects(resource, &stored.value))
+                .map(|(_, stored)| WatchEvent::Object(EventKind::Added, Arc::clone(stored)))
+                .collect();
+            if streaming_list && options.bookmarks {
+                initial.push(WatchEvent::Bookmark { revision: position, initial_events_end: true });
+            }
+        } else if wanted == 0 {
+            position = now.revision;
+        } else if let Err(compacted) = self.store.events_after(&resource.storage, wanted) {
+            // Upstream answers 200 and says so in the stream.
+            let message = format!("too old resource version: {wanted} ({})", compacted.oldest);
+            initial.push(WatchEvent::Error(Status::expired(message)));
+            ended = true;
+        }
+        let start = Instant::now();
+        let limit = match options.timeout {
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+            _ => self.entropy.jitter(MIN_TIMEOUT, 1.0),
+        };
+        Ok(WatchStream {
+            registry: Arc::clone(self),
+            resource: Arc::clone(resource),
+            namespace: namespace.to_owned(),
+            options,
+            position,
+            initial,
+            changed,
+            bookmark_at: start + BOOKMARK_EVERY,
+            end_at: start + limit,
+            ended,
+        })
+    }
+}
+
+impl WatchStream {
+    /// The next events, at least one; `None` when the watch is over.
+    pub(crate) async fn next(&mut self) -> Option<Vec<WatchEvent>> {
+        if !self.initial.is_empty() {
+            return Some(std::mem::take(&mut self.initial));
+        }
+        loop {
+            if self.ended {
+                return None;
+            }
+            // Marked as seen before reading, so that no write falls between reading and waiting.
+            self.changed.borrow_and_update();
+            match self.registry.store.events_after(&self.resource.storage, self.position) {
+                Ok((events, revision)) => {
+                    self.position = revision;
+                    let events: Vec<_> = events.into_iter().filter_map(|event| self.see(event)).collect();
+                    if !events.is_empty() {
+                        return Some(events);
+                    }
+                }
+                Err(compacted) => {
+                    self.ended = true;
+                    let message =
+                        format!("too old resource version: {} ({})", self.position, compacted.oldest);
+                    return Some(vec![WatchEvent::Error(Status::expired(message))]);
+                }
+            }
+            if self.is_removed() {
+                return None;
+            }
+            if let Some(due) = self.wait().await {
+                return Some(vec![due]);
+            }
+        }
+    }
+
+    /// Waits for a write, a due bookmark (which it returns) or the end.
+    async fn wait(&mut self) -> Option<WatchEvent> {
+        let wake_at = if self.options.bookmarks { self.bookmark_at.min(self.end_at) } else { self.end_at };
+        let timed_out = {
+            let changed = std::pin::pin!(self.changed.changed());
+            let timer = std::pin::pin!(sleep_until(wake_at));
+            match select(changed, timer).await {
+                Either::Left((Ok(()), _)) => false,
+                // The store is gone.
+                Either::Left((Err(_), _)) => {
+                    self.ended = true;
+                    false
+                }
+                Either::Right(_) => true,
+            }
+        };
+        if !timed_out {
+            return None;
+        }
+        if wake_at == self.end_at {
+            self.ended = true;
+            return None;
+        }
+        self.bookmark_at = wake_at + BOOKMARK_EVERY;
+        // Nothing of this resource happened since `position`, so the present is as good and lets clients resume later.
+        let (events, revision) =
+            self.registry.store.events_after(&self.resource.storage, self.position).ok()?;
+        if !events.is_empty() {
+            return None;
+        }
+        self.position = revision;
+        Some(WatchEvent::Bookmark { revision, initial_events_end: false })
+    }
+
+    /// The event as this watch sees it: an object may enter or leave the selection by a change.
+    fn see(&self, event: Arc<Event>) -> Option<WatchEvent> {
+        if !self.namespace.is_empty() && event.key.namespace != self.namespace {
+            return None;
+        }
+        if self.options.selects_all() {
+            return Some(WatchEvent::Whole(event));
+        }
+        let selects = |stored: &Stored| self.options.selects(&self.resource, &stored.value);
+        let before = event.old.as_deref().is_some_and(selects);
+        let after = event.kind != EventKind::Deleted && selects(&event.object);
+        match (before, after) {
+            (true, true) => Some(WatchEvent::Whole(event)),
+            (false, true) => Some(WatchEvent::Object(EventKind::Added, Arc::clone(&event.object))),
+            (true, false) if event.kind == EventKind::Deleted => Some(WatchEvent::Whole(event)),
+            (true, false) => {
+                // The state in which it was last seen, at the version at which it left.
+                let old = event.old.as_ref()?;
+                let left = Stored::encode((*old.value).clone(), event.revision());
+                Some(WatchEvent::Object(EventKind::Deleted, left))
+            }
+            (false, false) => None,
+        }
+    }
+
+    fn is_removed(&self) -> bool {
+        self.resource.custom().is_some_and(|custom| custom.removed.is_cancelled())
+    }
+}

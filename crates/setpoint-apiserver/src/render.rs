@@ -1,0 +1,297 @@
+//! The form of an answer: what `Accept` asks for, of what we have
+//! (`k8s.io/apiserver/pkg/endpoints/handlers/{negotiation,response.go}`).
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::catalog::Resource;
+use crate::registry::{Answer, ListPage, WatchEvent, served};
+use crate::request::Query;
+use crate::status::{Result, Status};
+use crate::store::{EventKind, Stored, watch_line};
+use crate::table;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Json,
+    Yaml,
+}
+
+/// What an object is turned into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum View {
+    Object,
+    /// A `meta.k8s.io/v1` Table; how much of each object its rows carry (`None`, `Metadata`, `Object`).
+    Table(String),
+    /// `meta.k8s.io/v1` PartialObjectMetadata.
+    Metadata,
+}
+
+/// The form that a client asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    encoding: Encoding,
+    view: View,
+    pretty: bool,
+}
+
+impl Form {
+    /// Plain JSON.
+    pub(crate) fn json() -> Self {
+        Self { encoding: Encoding::Json, view: View::Object, pretty: false }
+    }
+
+    /// The first acceptable form that the `Accept` header names.
+    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let pretty = query.flag("pretty");
+        if accept.trim().is_empty() {
+            return Ok(Self { pretty, ..Self::json() });
+        }
+        let found = accept.split(',').find_map(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            let encoding = match parts.next().unwrap_or_default() {
+                "application/json" | "application/*" | "*/*" => Encoding::Json,
+                "application/yaml" => Encoding::Yaml,
+                _ => return None,
+            };
+            let parameter = |name: &str| {
+                clause.split(';').skip(1).find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='))
+            };
+            let view = match (parameter("as"), parameter("g"), parameter("v")) {
+                (None, ..) => View::Object,
+                (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
+                    View::Table(query.get("includeObject").unwrap_or("Metadata").to_owned())
+                }
+                (
+                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                    Some("meta.k8s.io"),
+                    Some("v1"),
+                ) => View::Metadata,
+                _ => return None,
+            };
+            Some(Self { encoding, view, pretty })
+        });
+        found.ok_or_else(|| {
+            Status::not_acceptable(format!(
+                "only the following media types are accepted: application/json, application/yaml (asked for: {accept}; application/vnd.kubernetes.protobuf and application/cbor are not implemented)"
+            ))
+        })
+    }
+
+    fn is_plain(&self) -> bool {
+        self.encoding == Encoding::Json && self.view == View::Object && !self.pretty
+    }
+
+    fn encode(&self, value: &Value) -> Bytes {
+        match self.encoding {
+            Encoding::Yaml => serde_saphyr::to_string(value).unwrap_or_default().into(),
+            Encoding::Json if self.pretty => serde_json::to_string_pretty(value).unwrap_or_default().into(),
+            Encoding::Json => value.to_string().into(),
+        }
+    }
+
+    fn response(&self, code: u16, body: Bytes) -> Response<Body> {
+        let media = match self.encoding {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+        };
+        respond(code, media, Body::from(body))
+    }
+
+    /// A value as it is, such as a discovery document or a Status.
+    pub(crate) fn value(&self, code: u16, value: &Value) -> Response<Body> {
+        self.response(code, self.encode(value))
+    }
+
+    /// One object of a resource.
+    pub(crate) fn answer(
+        &self,
+        resource: &Resource,
+        code: u16,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> Response<Body> {
+        match answer {
+            Answer::Other(value) => self.value(code, value),
+            Answer::Stored(stored) if self.is_plain() => self.response(code, object_json(resource, stored)),
+            Answer::Stored(stored) => {
+                self.value(code, &self.view(resource, Arc::new(served(resource, stored).into_owned()), now))
+            }
+            Answer::Draft(value) => self.value(code, &self.view(resource, Arc::new(value.clone()), now)),
+        }
+    }
+
+    fn view(&self, resource: &Resource, object: Arc<Value>, now: Timestamp) -> Value {
+        match &self.view {
+            View::Object => Arc::unwrap_or_clone(object),
+            View::Metadata => partial(&object),
+            View::Table(include) => {
+                let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+                table::table(resource, &[object], meta, include, now)
+            }
+        }
+    }
+
+    /// A list of a resource.
+    pub(crate) fn list(&self, resource: &Resource, page: &ListPage, now: Timestamp) -> Response<Body> {
+        let mut meta = json!({"resourceVersion": page.revision.to_string()});
+        if let Some(token) = &page.token {
+            meta["continue"] = token.as_str().into();
+        }
+        if let Some(remaining) = page.remaining {
+            meta["remainingItemCount"] = remaining.into();
+        }
+        if self.is_plain() {
+            return self.response(200, list_json(resource, page, &meta));
+        }
+        let objects = || {
+            page.items
+                .iter()
+                .map(|stored| Arc::new(served(resource, stored).into_owned()))
+                .collect::<Vec<_>>()
+        };
+        let value = match &self.view {
+            View::Object => json!({
+                "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": meta,
+                "items": objects().into_iter().map(Arc::unwrap_or_clone).collect::<Vec<_>>(),
+            }),
+            View::Metadata => json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
+                "items": objects().iter().map(|object| partial(object)).collect::<Vec<_>>(),
+            }),
+            View::Table(include) => table::table(resource, &objects(), meta, include, now),
+        };
+        self.value(200, &value)
+    }
+
+    /// The lines of some events of a watch. `first` is true for the first object of the watch, whose table carries
+    /// the columns.
+    pub(crate) fn watch_lines(
+        &self,
+        resource: &Resource,
+        events: &[WatchEvent],
+        first: &mut bool,
+        now: Timestamp,
+    ) -> Bytes {
+        let mut lines = BytesMut::new();
+        for event in events {
+            let (kind, stored) = match event {
+                WatchEvent::Whole(event) => (event.kind, &event.object),
+                WatchEvent::Object(kind, stored) => (*kind, stored),
+                WatchEvent::Bookmark { revision, initial_events_end } => {
+                    let bookmark = self.bookmark(resource, *revision, *initial_events_end);
+                    lines.put(watch_line("BOOKMARK", bookmark.to_string().as_bytes()));
+                    continue;
+                }
+                WatchEvent::Error(status) => {
+                    lines.put(watch_line("ERROR", status.to_value().to_string().as_bytes()));
+                    continue;
+                }
+            };
+            lines.put(self.watch_line(resource, event, kind, stored, first, now));
+        }
+        lines.freeze()
+    }
+
+    fn watch_line(
+        &self,
+        resource: &Resource,
+        event: &WatchEvent,
+        kind: EventKind,
+        stored: &Stored,
+        first: &mut bool,
+        now: Timestamp,
+    ) -> Bytes {
+        if self.view == View::Object {
+            return match (event, served(resource, stored)) {
+                (WatchEvent::Whole(event), std::borrow::Cow::Borrowed(_)) => event.line(),
+                (_, std::borrow::Cow::Borrowed(_)) => watch_line(kind.text(), &stored.json),
+                (_, std::borrow::Cow::Owned(value)) => watch_line(kind.text(), value.to_string().as_bytes()),
+            };
+        }
+        let mut view = self.view(resource, Arc::new(served(resource, stored).into_owned()), now);
+        if matches!(self.view, View::Table(_)) && !std::mem::take(first) {
+            view["columnDefinitions"] = Value::Null;
+        }
+        watch_line(kind.text(), view.to_string().as_bytes())
+    }
+
+    fn bookmark(&self, resource: &Resource, revision: u64, initial_events_end: bool) -> Value {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let (kind, api_version) = match self.view {
+            View::Object => (resource.kind.clone(), resource.api_version()),
+            View::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            View::Table(_) => {
+                let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+                return json!({
+                    "kind": "Table", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": {"resourceVersion": revision.to_string()},
+                    "columnDefinitions": null, "rows": [{"cells": [], "object": object}],
+                });
+            }
+        };
+        json!({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+    }
+}
+
+/// An answer with a body of one media type.
+pub(crate) fn respond(code: u16, media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// An error as an answer.
+pub(crate) fn failure(status: &Status) -> Response<Body> {
+    let mut response = Form::json().value(status.code, &status.to_value());
+    if let Some(seconds) = status.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    if status.code == 401 {
+        response.headers_mut().insert("www-authenticate", HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+fn object_json(resource: &Resource, stored: &Stored) -> Bytes {
+    match served(resource, stored) {
+        std::borrow::Cow::Borrowed(_) => stored.json.clone(),
+        std::borrow::Cow::Owned(value) => value.to_string().into(),
+    }
+}
+
+fn list_json(resource: &Resource, page: &ListPage, meta: &Value) -> Bytes {
+    let size: usize = page.items.iter().map(|item| item.json.len() + 1).sum();
+    let mut body = BytesMut::with_capacity(size + 256);
+    let head = format!(
+        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{meta},\"items\":[",
+        json!(resource.list_kind),
+        json!(resource.api_version()),
+    );
+    body.put_slice(head.as_bytes());
+    for (index, item) in page.items.iter().enumerate() {
+        if index > 0 {
+            body.put_u8(b',');
+        }
+        body.put(object_json(resource, item));
+    }
+    body.put_slice(b"]}");
+    body.freeze()
+}
+
+fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}

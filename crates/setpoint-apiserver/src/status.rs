@@ -1,0 +1,345 @@
+//! Errors as Kubernetes words them: a `Status` object with code, reason, details and causes
+//! (`k8s.io/apimachinery/pkg/api/errors`).
+
+use serde_json::{Map, Value, json};
+
+/// Why a request failed, in the shape and wording that clients of Kubernetes match on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Status {
+    pub(crate) code: u16,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    details: Map<String, Value>,
+    /// Seconds for the `Retry-After` header, also in the details.
+    pub(crate) retry_after: Option<u32>,
+    /// A token to go on with (for an expired list).
+    token: Option<String>,
+}
+
+pub(crate) type Result<T, E = Status> = std::result::Result<T, E>;
+
+/// What an error is about: the resource (or kind) with its group, as `Status.details` names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) group: &'a str,
+    /// The plural resource, or the kind for [`Status::invalid`].
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl Subject<'_> {
+    fn qualified(&self) -> String {
+        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        for (key, value) in [("name", self.name), ("group", self.group), ("kind", self.kind)] {
+            if !value.is_empty() {
+                details.insert(key.to_owned(), value.into());
+            }
+        }
+        details
+    }
+}
+
+/// One wrong field, as it appears in `details.causes`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cause {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) field: String,
+}
+
+impl Cause {
+    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
+        let message =
+            if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
+        Self { reason: "FieldValueRequired".to_owned(), message, field: field.into() }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        let message = format!("Invalid value: {value}: {detail}");
+        Self { reason: "FieldValueInvalid".to_owned(), message, field: field.into() }
+    }
+
+    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueForbidden".to_owned(),
+            message: format!("Forbidden: {detail}"),
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self {
+            reason: "FieldValueDuplicate".to_owned(),
+            message: format!("Duplicate value: {value}"),
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        Self { reason: "FieldValueNotSupported".to_owned(), message, field: field.into() }
+    }
+}
+
+impl Status {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, token: None }
+    }
+
+    fn about(mut self, subject: Subject<'_>) -> Self {
+        self.details = subject.details();
+        self
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// `message` is the part after "is forbidden: ".
+    pub(crate) fn forbidden(subject: Subject<'_>, message: &str) -> Self {
+        let of = subject.qualified();
+        let message = match (of.is_empty(), subject.name.is_empty()) {
+            (true, _) => format!("forbidden: {message}"),
+            (false, true) => format!("{of} is forbidden: {message}"),
+            (false, false) => format!("{of} \"{}\" is forbidden: {message}", subject.name),
+        };
+        Self::new(403, "Forbidden", message).about(subject)
+    }
+
+    /// Nothing new may be created in a namespace that is being deleted.
+    pub(crate) fn terminating_namespace(subject: Subject<'_>, namespace: &str) -> Self {
+        let mut status = Self::forbidden(
+            subject,
+            &format!("unable to create new content in namespace {namespace} because it is being terminated"),
+        );
+        status.set_causes(vec![Cause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        }]);
+        status
+    }
+
+    pub(crate) fn not_found(subject: Subject<'_>) -> Self {
+        Self::new(404, "NotFound", format!("{} \"{}\" not found", subject.qualified(), subject.name))
+            .about(subject)
+    }
+
+    /// The path names a resource, group or version that is not served.
+    pub(crate) fn no_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    }
+
+    /// No new custom resources while their definition is being deleted.
+    pub(crate) fn definition_terminating() -> Self {
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "create not allowed while custom resource definition is terminating",
+        )
+    }
+
+    pub(crate) fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    pub(crate) fn already_exists(subject: Subject<'_>) -> Self {
+        let message = format!("{} \"{}\" already exists", subject.qualified(), subject.name);
+        Self::new(409, "AlreadyExists", message).about(subject)
+    }
+
+    /// `why` is the part after the colon.
+    pub(crate) fn conflict(subject: Subject<'_>, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{}\": {why}", subject.qualified(), subject.name);
+        Self::new(409, "Conflict", message).about(subject)
+    }
+
+    /// The stored object has another resourceVersion than the one the request was made from.
+    pub(crate) fn modified(subject: Subject<'_>) -> Self {
+        Self::conflict(
+            subject,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// Other managers own fields that a server-side apply would change.
+    pub(crate) fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Self {
+        let mut status = Self::new(409, "Conflict", message);
+        status.set_causes(causes);
+        status
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
+    pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// `subject.kind` is the kind here, not the resource. `causes` must not be empty.
+    pub(crate) fn invalid(subject: Subject<'_>, causes: Vec<Cause>) -> Self {
+        let mut lines: Vec<String> = Vec::new();
+        for cause in &causes {
+            let line = if cause.field.is_empty() {
+                cause.message.clone()
+            } else {
+                format!("{}: {}", cause.field, cause.message)
+            };
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        let errors =
+            if let [only] = lines.as_slice() { only.clone() } else { format!("[{}]", lines.join(", ")) };
+        let message = format!("{} \"{}\" is invalid: {errors}", subject.qualified(), subject.name);
+        let mut status = Self::new(422, "Invalid", message).about(subject);
+        status.set_causes(causes);
+        status
+    }
+
+    /// A well-formed patch that does not fit the object.
+    pub(crate) fn rejected(why: &str) -> Self {
+        let message = format!("the server rejected our request due to an error in our request: {why}");
+        Self::new(422, "Invalid", message)
+    }
+
+    pub(crate) fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
+        let mut status = Self::new(429, "TooManyRequests", message);
+        if retry_after > 0 {
+            status.retry_after = Some(retry_after);
+            status.details.insert("retryAfterSeconds".to_owned(), retry_after.into());
+        }
+        status
+    }
+
+    pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
+        let text = message.to_string();
+        let mut status = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));
+        status.set_causes(vec![Cause { reason: String::new(), message: text, field: String::new() }]);
+        status
+    }
+
+    /// An error that a real server passes on without a reason.
+    pub(crate) fn unknown(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
+    /// What Setpoint does not have; `what` names it.
+    pub(crate) fn not_implemented(what: &str) -> Self {
+        Self::new(501, "NotImplemented", format!("{what} is not implemented by this API server (Setpoint)"))
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
+    /// The requested resourceVersion is newer than the store's.
+    pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
+        let mut status = Self::new(504, "Timeout", message);
+        status.set_causes(vec![Cause {
+            reason: "ResourceVersionTooLarge".to_owned(),
+            message: "Too large resource version".to_owned(),
+            field: String::new(),
+        }]);
+        status.retry_after = Some(1);
+        status.details.insert("retryAfterSeconds".to_owned(), 1.into());
+        status
+    }
+
+    fn set_causes(&mut self, causes: Vec<Cause>) {
+        let causes: Vec<Value> = causes
+            .into_iter()
+            .map(|cause| {
+                let mut object = Map::new();
+                for (key, value) in
+                    [("reason", cause.reason), ("message", cause.message), ("field", cause.field)]
+                {
+                    if !value.is_empty() {
+                        object.insert(key.to_owned(), value.into());
+                    }
+                }
+                Value::Object(object)
+            })
+            .collect();
+        if !causes.is_empty() {
+            self.details.insert("causes".to_owned(), Value::Array(causes));
+        }
+    }
+
+    /// The error as a `v1.Status` object.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut object = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if let Some(token) = &self.token {
+            object["metadata"]["continue"] = token.as_str().into();
+        }
+        if !self.reason.is_empty() {
+            object["reason"] = self.reason.into();
+        }
+        if !self.details.is_empty() || self.reason == "NotFound" {
+            object["details"] = Value::Object(self.details.clone());
+        }
+        object
+    }
+}
+
+/// The answer to a deletion that removed the object.
+pub(crate) fn success(subject: Subject<'_>, uid: Option<&str>) -> Value {
+    let mut details = subject.details();
+    if let Some(uid) = uid {
+        details.insert("uid".to_owned(), uid.into());
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_kubernetes() {
+        let pod = Subject { group: "", kind: "pods", name: "a" };
+        let deployment = Subject { group: "apps", kind: "deployments", name: "a" };
+        assert_eq!(Status::not_found(pod).message, "pods \"a\" not found");
+        assert_eq!(Status::already_exists(deployment).message, "deployments.apps \"a\" already exists");
+        let error = |field: &str| Cause {
+            reason: "FieldValueRequired".into(),
+            message: "Required value".into(),
+            field: field.into(),
+        };
+        let subject = Subject { group: "apps", kind: "Deployment", name: "a" };
+        let invalid = Status::invalid(subject, vec![error("spec.a"), error("spec.b")]);
+        assert_eq!(
+            invalid.message,
+            "Deployment.apps \"a\" is invalid: [spec.a: Required value, spec.b: Required value]"
+        );
+        assert_eq!(invalid.to_value()["details"]["causes"][1]["field"], "spec.b");
+    }
+}

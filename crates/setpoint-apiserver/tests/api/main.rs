@@ -1,0 +1,5 @@
+//! The API server through its in-process service: what a client sends and what it gets.
+
+mod client;
+mod objects;
+mod watches;

@@ -1,0 +1,110 @@
+use serde_json::{Value, json};
+use setpoint_apiserver::ApiServer;
+use tokio::time::{Duration, Instant};
+
+use crate::client::{Client, server};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str, label: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"app": label}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_shows_what_happens_after_its_version() {
+    let client = Client::admin(&server());
+    client.post(MAPS, &map("before", "x")).await.expect(201);
+    let list = client.get(MAPS).await.expect(200);
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut watch = client.watch(&format!("{MAPS}?watch=true&resourceVersion={version}")).await;
+    client.post(MAPS, &map("a", "x")).await.expect(201);
+    client.merge(&format!("{MAPS}/a"), &json!({"data": {"k": "v"}})).await.expect(200);
+    client.post("/api/v1/namespaces/kube-system/configmaps", &map("elsewhere", "x")).await.expect(201);
+    client.delete(&format!("{MAPS}/a")).await.expect(200);
+    assert_eq!(watch.brief().await, "ADDED a");
+    assert_eq!(watch.brief().await, "MODIFIED a");
+    let deleted = watch.next().await.unwrap();
+    assert_eq!(deleted["type"], "DELETED");
+    assert_eq!(deleted["object"]["data"]["k"], "v");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_enter_and_leave_a_selection() {
+    let client = Client::admin(&server());
+    client.post(MAPS, &map("a", "x")).await.expect(201);
+    let mut watch = client.watch(&format!("{MAPS}?watch=true&labelSelector=app%3Dy")).await;
+    client.merge(&format!("{MAPS}/a"), &json!({"metadata": {"labels": {"app": "y"}}})).await.expect(200);
+    client.merge(&format!("{MAPS}/a"), &json!({"data": {"k": "v"}})).await.expect(200);
+    let left =
+        client.merge(&format!("{MAPS}/a"), &json!({"metadata": {"labels": {"app": "z"}}})).await.expect(200);
+    client.delete(&format!("{MAPS}/a")).await.expect(200);
+    assert_eq!(watch.brief().await, "ADDED a");
+    assert_eq!(watch.brief().await, "MODIFIED a");
+    let event = watch.next().await.unwrap();
+    assert_eq!(event["type"], "DELETED");
+    assert_eq!(event["object"]["metadata"]["labels"]["app"], "y", "the state in which it was last seen");
+    assert_eq!(event["object"]["metadata"]["resourceVersion"], left["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_watch_gets_bookmarks_and_ends_in_time() {
+    let api = server();
+    let client = Client::admin(&api);
+    let start = Instant::now();
+    let mut watch =
+        client.watch(&format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=150")).await;
+    let bookmark = watch.next().await.unwrap();
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(start.elapsed(), Duration::from_secs(60));
+    assert_eq!(bookmark["object"]["metadata"]["resourceVersion"], api.revision().to_string());
+    assert_eq!(watch.brief().await, "BOOKMARK -");
+    assert_eq!(watch.next().await, None);
+    assert_eq!(start.elapsed(), Duration::from_secs(150));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_says_where_the_present_begins() {
+    let client = Client::admin(&server());
+    client.post(MAPS, &map("a", "x")).await.expect(201);
+    let path = format!(
+        "{MAPS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let mut watch = client.watch(&path).await;
+    assert_eq!(watch.brief().await, "ADDED a");
+    let end = watch.next().await.unwrap();
+    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    client.get(&format!("{MAPS}?watch=true&sendInitialEvents=true")).await.expect(422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_version_is_gone() {
+    let api = ApiServer::builder().event_log(2).build();
+    let client = Client::admin(&api);
+    for name in ["a", "b", "c", "d"] {
+        client.post(MAPS, &map(name, "x")).await.expect(201);
+    }
+    let mut watch = client.watch(&format!("{MAPS}?watch=true&resourceVersion=1")).await;
+    let error = watch.next().await.unwrap();
+    assert_eq!((error["type"].as_str(), error["object"]["code"].as_i64()), (Some("ERROR"), Some(410)));
+    assert_eq!(error["object"]["reason"], "Expired");
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_object_of_a_kind_is_announced() {
+    use futures::StreamExt;
+    let api = server();
+    let client = Client::admin(&api);
+    let mut uses = api.on_first_use();
+    let mut known = Vec::new();
+    client.post(MAPS, &map("a", "x")).await.expect(201);
+    loop {
+        let used = uses.next().await.unwrap();
+        if used.plural == "configmaps" {
+            assert_eq!((used.kind.as_str(), used.namespaced), ("ConfigMap", true));
+            break;
+        }
+        known.push(used.plural);
+    }
+    assert!(known.contains(&"namespaces".to_owned()), "{known:?}");
+}
