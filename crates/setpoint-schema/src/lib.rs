@@ -10,6 +10,8 @@
 //! fieldsV1 ◀─────────────▶ FieldSet ─▶ project ─▶ fingerprint (what a manager owns, in 8 bytes)
 //! ```
 
+#[cfg(feature = "cel")]
+pub mod cel;
 mod default;
 mod element;
 mod field_error;
@@ -30,4 +32,4 @@ pub use field_set::{
 };
 pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};
-pub use validate::validate;
+pub use validate::{validate, validate_update};

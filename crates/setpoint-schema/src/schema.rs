@@ -262,4 +262,11 @@ impl Schema {
     pub(crate) fn is_free_form(&self) -> bool {
         self.node.properties.is_empty() && matches!(self.node.additional, Additional::Unset)
     }
+
+    /// The item of an old list that is the same item: only those of list maps can be told to be, by their key.
+    pub(crate) fn same_item<'a>(&self, item: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
+        let ListType::Map(keys) = &self.node.list else { return None };
+        let same = |other: &&Value| keys.iter().all(|key| other.get(&**key) == item.get(&**key));
+        old?.as_array()?.iter().find(same)
+    }
 }

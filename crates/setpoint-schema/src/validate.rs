@@ -19,10 +19,25 @@ use crate::{
 ///
 /// Unknown fields are no errors here: see [`crate::prune`].
 pub fn validate(schema: &Schema, value: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut check = Check { path: path.as_str().to_owned(), errors: Vec::new(), matches: 0 };
-    check.value(schema, value);
+    let mut check = Check::at(path.as_str());
+    check.value(schema, value, None);
     let mut errors = check.errors;
     keyed_lists::check(schema, value, path, &mut errors);
+    errors
+}
+
+/// As [`validate`], for an update of `old`: parts that did not change are not held against the schema, so that a stored
+/// object that breaks a newer schema can still be updated (upstream: `CRDValidationRatcheting`, on since v1.33). Items
+/// of list maps are the same by their key; items of other lists only when the whole list did not change.
+pub fn validate_update(schema: &Schema, value: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut check = Check::at(path.as_str());
+    check.value(schema, value, Some(old));
+    let mut errors = check.errors;
+    let mut repeated_before = Vec::new();
+    keyed_lists::check(schema, old, path, &mut repeated_before);
+    if repeated_before.is_empty() {
+        keyed_lists::check(schema, value, path, &mut errors);
+    }
     errors
 }
 
@@ -35,6 +50,10 @@ struct Check {
 }
 
 impl Check {
+    fn at(path: &str) -> Self {
+        Self { path: path.to_owned(), errors: Vec::new(), matches: 0 }
+    }
+
     fn here(&self) -> FieldPath {
         FieldPath::from(self.path.as_str())
     }
@@ -49,14 +68,17 @@ impl Check {
         self.errors.push(FieldError::invalid(&FieldPath::root(), "", problem));
     }
 
-    fn below(&mut self, schema: &Schema, value: &Value, step: impl FnOnce(&mut String)) {
+    fn below(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, step: impl FnOnce(&mut String)) {
         let length = self.path.len();
         step(&mut self.path);
-        self.value(schema, value);
+        self.value(schema, value, old);
         self.path.truncate(length);
     }
 
-    fn value(&mut self, schema: &Schema, value: &Value) {
+    fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>) {
+        if old == Some(value) {
+            return;
+        }
         let before = self.errors.len();
         self.kind(schema, value);
         if self.errors.len() == before {
@@ -67,13 +89,13 @@ impl Check {
             match value {
                 Value::String(text) => self.text(schema, text),
                 Value::Number(number) => self.number(schema, number),
-                Value::Array(items) => self.items(schema, items),
+                Value::Array(items) => self.items(schema, items, old),
                 _ => {}
             }
         }
         self.enumeration(schema, value);
         if let Value::Object(fields) = value {
-            self.fields(schema, fields);
+            self.fields(schema, fields, old);
         }
         self.matches += 1;
     }
@@ -146,7 +168,7 @@ impl Check {
             let mut valid = 0;
             for schema in &checks.all_of {
                 let before = self.errors.len();
-                self.value(schema, value);
+                self.value(schema, value, None);
                 valid += usize::from(self.errors.len() == before);
             }
             if valid != checks.all_of.len() {
@@ -162,8 +184,8 @@ impl Check {
     }
 
     fn alternative(&self, schema: &Schema, value: &Value) -> Self {
-        let mut check = Self { path: self.path.clone(), errors: Vec::new(), matches: 0 };
-        check.value(schema, value);
+        let mut check = Self::at(&self.path);
+        check.value(schema, value, None);
         check
     }
 
@@ -257,11 +279,11 @@ impl Check {
         }
     }
 
-    fn items(&mut self, schema: &Schema, items: &[Value]) {
+    fn items(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>) {
         let checks = &schema.node.checks;
         if schema.node.items.is_some() {
             for (index, item) in items.iter().enumerate() {
-                self.below(schema.item(), item, |path| {
+                self.below(schema.item(), item, schema.same_item(item, old), |path| {
                     // Writing to a String does not fail.
                     let _ = write!(path, "[{index}]");
                 });
@@ -290,7 +312,7 @@ impl Check {
         self.errors.push(FieldError::not_supported(&self.here(), value.clone(), allowed));
     }
 
-    fn fields(&mut self, schema: &Schema, fields: &Map<String, Value>) {
+    fn fields(&mut self, schema: &Schema, fields: &Map<String, Value>, old: Option<&Value>) {
         let checks = &schema.node.checks;
         let count = fields.len() as u64;
         if let Some(min) = checks.min_properties.filter(|min| count < *min) {
@@ -309,7 +331,7 @@ impl Check {
                 }
                 _ => continue,
             };
-            self.below(below, value, |path| {
+            self.below(below, value, old.and_then(|old| old.get(name)), |path| {
                 if !path.is_empty() {
                     path.push('.');
                 }

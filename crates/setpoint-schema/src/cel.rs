@@ -1,0 +1,210 @@
+//! CEL validation rules of custom resources (`x-kubernetes-validations`).
+
+mod rule;
+mod value;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
+use kube_cel::{
+    KubeCelExt,
+    cel::{self, Context, extractors::This},
+};
+use serde_json::Value;
+
+use self::rule::Rule;
+use crate::{
+    field_error::{ErrorKind, FieldError, FieldPath},
+    schema::{Additional, Schema},
+};
+
+/// The functions of rules. `type` and the names of types are missing from the crate; types are strings here.
+static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(|| {
+    let mut context = Context::default().with_all();
+    context.add_function("type", |This(value): This<cel::Value>| type_name(&value).to_owned());
+    for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
+        context.add_variable_from_value(name, cel::Value::String(Arc::new(name.to_owned())));
+    }
+    context
+});
+
+fn type_name(value: &cel::Value) -> &'static str {
+    match value {
+        cel::Value::List(_) => "list",
+        cel::Value::Map(_) => "map",
+        cel::Value::Int(_) => "int",
+        cel::Value::UInt(_) => "uint",
+        cel::Value::Float(_) => "double",
+        cel::Value::String(_) => "string",
+        cel::Value::Bytes(_) => "bytes",
+        cel::Value::Bool(_) => "bool",
+        cel::Value::Duration(_) => "google.protobuf.Duration",
+        cel::Value::Timestamp(_) => "google.protobuf.Timestamp",
+        cel::Value::Null => "null_type",
+        _ => "object",
+    }
+}
+
+/// The compiled rules of a schema, at every level.
+///
+/// Rules see the object as Kubernetes shows it to them: escaped field names, `date-time`, `duration` and `byte` strings
+/// as such, numbers by their declared type, `oldSelf` for transition rules and as an optional value with
+/// `optionalOldSelf`. There is no cost budget: schemas bound what a rule can walk over.
+#[derive(Debug)]
+pub struct Rules {
+    schema: Schema,
+    root: Level,
+}
+
+/// Indicates that a rule cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: Invalid value: {expression:?}: compilation failed: {problem}")]
+pub struct RuleError {
+    /// The place in the schema, such as `properties[spec].x-kubernetes-validations[0].rule`.
+    pub path: String,
+    /// The expression.
+    pub expression: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The rules at and below one place of the schema; levels without any are left out.
+#[derive(Debug, Default)]
+struct Level {
+    rules: Vec<Rule>,
+    properties: BTreeMap<String, Level>,
+    items: Option<Box<Level>>,
+    additional: Option<Box<Level>>,
+}
+
+impl Rules {
+    /// Compiles every rule of a custom resource's schema. Built-in kinds have none.
+    ///
+    /// # Errors
+    /// Every rule that does not parse, or that refers to anything but `self` and `oldSelf`.
+    pub fn compile(schema: &Schema) -> Result<Self, Vec<RuleError>> {
+        let mut errors = Vec::new();
+        let root = compile(schema, "", &mut errors).unwrap_or_default();
+        if errors.is_empty() { Ok(Self { schema: schema.clone(), root }) } else { Err(errors) }
+    }
+
+    /// Whether there is no rule at all.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_empty()
+    }
+
+    /// Evaluates the rules on a valid object; `old` is the stored one on an update.
+    ///
+    /// Transition rules run where there is an old value to compare with: the same field, the same key of a map, the
+    /// same item of a list map. Other rules do not run on values that did not change, so that a stored object that
+    /// breaks a newer rule can still be updated (upstream: ratcheting).
+    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if !self.is_empty() {
+            walk(&self.root, &self.schema, new, old, &FieldPath::root(), &CONTEXT, &mut errors);
+        }
+        errors
+    }
+
+    /// Evaluates the rules after schema validation has found `errors`, and adds to them. Values of a wrong type or
+    /// size, or missing ones, block the rules; an error then says so.
+    pub fn validate_after(&self, errors: &mut Vec<FieldError>, new: &Value, old: Option<&Value>) {
+        const BLOCKING: [ErrorKind; 4] =
+            [ErrorKind::Required, ErrorKind::TooLong, ErrorKind::TooMany, ErrorKind::TypeInvalid];
+        if self.is_empty() {
+            return;
+        }
+        if errors.iter().any(|error| BLOCKING.contains(&error.kind)) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing \
+                          errors to complete validation";
+            errors.push(FieldError::invalid(&FieldPath::root(), Value::Null, detail));
+            return;
+        }
+        errors.extend(self.validate(new, old));
+    }
+}
+
+impl Level {
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+            && self.properties.is_empty()
+            && self.items.is_none()
+            && self.additional.is_none()
+    }
+}
+
+fn compile(schema: &Schema, path: &str, errors: &mut Vec<RuleError>) -> Option<Level> {
+    let node = &schema.node;
+    // Documents of built-in kinds have no rules, and may contain themselves.
+    if node.builtin {
+        return None;
+    }
+    let at = |step: &str| if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") };
+    let mut level = Level::default();
+    for (index, rule) in node.rules.iter().enumerate() {
+        match Rule::compile(rule, &at(&format!("x-kubernetes-validations[{index}]"))) {
+            Ok(rule) => level.rules.push(rule),
+            Err(error) => errors.push(error),
+        }
+    }
+    for (name, child) in node.properties.iter() {
+        if let Some(below) = compile(child.schema(), &at(&format!("properties[{name}]")), errors) {
+            level.properties.insert(name.clone(), below);
+        }
+    }
+    if let Some(child) = &node.items {
+        level.items = compile(child.schema(), &at("items"), errors).map(Box::new);
+    }
+    if let Additional::Schema(child) = &node.additional {
+        level.additional = compile(child.schema(), &at("additionalProperties"), errors).map(Box::new);
+    }
+    (!level.is_empty()).then_some(level)
+}
+
+fn walk(
+    level: &Level,
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    path: &FieldPath,
+    context: &Context<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if new.is_null() {
+        return;
+    }
+    let old = old.filter(|old| !old.is_null());
+    if !level.rules.is_empty() {
+        rule::evaluate(&level.rules, schema, new, old, path, context, errors);
+    }
+    match new {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let old = old.and_then(|old| old.get(name));
+                match (schema.node.properties.get(name), &schema.node.additional) {
+                    (Some(child), _) => {
+                        if let Some(below) = level.properties.get(name) {
+                            walk(below, child.schema(), value, old, &path.child(name), context, errors);
+                        }
+                    }
+                    (None, Additional::Schema(child)) => {
+                        if let Some(below) = &level.additional {
+                            walk(below, child.schema(), value, old, &path.key(name), context, errors);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(below) = &level.items else { return };
+            for (index, item) in items.iter().enumerate() {
+                let old = schema.same_item(item, old);
+                walk(below, schema.item(), item, old, &path.index(index), context, errors);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,158 @@
+//! One rule.
+
+use std::sync::Arc;
+
+use kube_cel::cel::{self, Context, ExecutionError, Program, objects::OptionalValue};
+use serde_json::Value;
+
+use super::{RuleError, value::to_cel};
+use crate::{
+    field_error::{FieldError, FieldPath},
+    schema::Schema,
+};
+
+/// A compiled rule.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// The expression, without the white space around it.
+    text: String,
+    program: Program,
+    message: Option<String>,
+    message_program: Option<Program>,
+    reason: Option<String>,
+    /// Where to report a failure, below the value: `.name` or `['name']` steps, normalised to `name.name`.
+    field_path: Option<String>,
+    optional_old_self: bool,
+    is_transition: bool,
+}
+
+impl Rule {
+    pub(super) fn compile(rule: &Value, path: &str) -> Result<Self, RuleError> {
+        let text = |key: &str| rule.get(key).and_then(Value::as_str).map(|text| text.trim().to_owned());
+        let expression = text("rule").unwrap_or_default();
+        let program = parse(&expression, &format!("{path}.rule"))?;
+        let message_program = match text("messageExpression").filter(|text| !text.is_empty()) {
+            Some(expression) => Some(parse(&expression, &format!("{path}.messageExpression"))?),
+            None => None,
+        };
+        let is_transition = program.references().has_variable("oldSelf");
+        Ok(Self {
+            program,
+            message: text("message").filter(|text| !text.is_empty()),
+            message_program,
+            reason: text("reason"),
+            field_path: text("fieldPath").map(|path| normalise(&path)).filter(|path| !path.is_empty()),
+            optional_old_self: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default(),
+            is_transition,
+            text: expression,
+        })
+    }
+
+    /// The rule in a message.
+    fn name(&self) -> &str {
+        self.message.as_deref().unwrap_or(&self.text)
+    }
+
+    fn failure(&self, context: &Context<'_>) -> String {
+        let message = self.message_program.as_ref().and_then(|program| match program.execute(context) {
+            Ok(cel::Value::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
+                Some(text.trim().to_owned())
+            }
+            _ => None,
+        });
+        message.or_else(|| self.message.clone()).unwrap_or_else(|| format!("failed rule: {}", self.text))
+    }
+}
+
+/// Parses an expression and sees that it refers to nothing but the value. Comprehensions bind variables of their own,
+/// which count as known.
+fn parse(expression: &str, path: &str) -> Result<Program, RuleError> {
+    let error = |problem: String| RuleError { path: path.into(), expression: expression.into(), problem };
+    Program::compile(expression).map_err(|problem| error(format!("ERROR: {problem}")))
+}
+
+/// `.spec.ports['a.b']` → `spec.ports[a.b]`, as upstream prints it below the value's path.
+fn normalise(path: &str) -> String {
+    path.trim_start_matches('.').replace("['", "[").replace("']", "]")
+}
+
+/// Evaluates the rules of one value.
+pub(super) fn evaluate(
+    rules: &[Rule],
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    path: &FieldPath,
+    context: &Context<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let unchanged = old == Some(new);
+    let mut scope = context.new_inner_scope();
+    scope.add_variable_from_value("self", to_cel(schema, new));
+    let old_value = old.map(|old| to_cel(schema, old));
+    for rule in rules {
+        if rule.is_transition && old.is_none() && !rule.optional_old_self {
+            continue;
+        }
+        let mut scope = scope.new_inner_scope();
+        match &old_value {
+            _ if rule.optional_old_self => {
+                let old = old_value.clone().map_or_else(OptionalValue::none, OptionalValue::of);
+                scope.add_variable_from_value("oldSelf", cel::Value::Opaque(Arc::new(old)));
+            }
+            Some(old) => scope.add_variable_from_value("oldSelf", old.clone()),
+            None => {}
+        }
+        let error = match rule.program.execute(&scope) {
+            Ok(cel::Value::Bool(true)) => continue,
+            // A value that did not change may keep what was once valid.
+            _ if unchanged && !rule.is_transition => continue,
+            Ok(cel::Value::Bool(false)) => failed(rule, schema, new, path, &scope),
+            Ok(other) => {
+                broken(schema, path, format!("rule must evaluate to a bool, not {other:?}: {}", rule.name()))
+            }
+            Err(problem) => {
+                broken(schema, path, format!("{} evaluating rule: {}", print(&problem), rule.name()))
+            }
+        };
+        errors.push(error);
+    }
+}
+
+/// A rule that evaluated to false.
+fn failed(rule: &Rule, schema: &Schema, value: &Value, path: &FieldPath, scope: &Context<'_>) -> FieldError {
+    let path = match &rule.field_path {
+        Some(below) => path.child(below),
+        None => path.clone(),
+    };
+    let detail = rule.failure(scope);
+    // Objects and lists are too long for a message.
+    let composed = matches!(value, Value::Object(_) | Value::Array(_)) && schema.node.kind.is_some();
+    let mut error = match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => FieldError::forbidden(&path, detail),
+        Some("FieldValueRequired") => FieldError::required(&path, detail),
+        Some("FieldValueDuplicate") => FieldError::duplicate(&path, value.clone()),
+        _ => FieldError::invalid(&path, value.clone(), detail),
+    };
+    if composed {
+        error.value = None;
+    }
+    error
+}
+
+/// A rule that could not be evaluated: shown with the type, as upstream does.
+fn broken(schema: &Schema, path: &FieldPath, detail: String) -> FieldError {
+    FieldError::invalid(path, schema.node.kind.map_or("", |kind| kind.name()), detail)
+}
+
+fn print(problem: &ExecutionError) -> String {
+    match problem {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::NoSuchOverload => "no such overload".into(),
+        ExecutionError::DivisionByZero(_) => "division by zero".into(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(..) => "integer overflow".into(),
+        ExecutionError::IndexOutOfBounds(index) => format!("index out of bounds: {index:?}"),
+        other => other.to_string(),
+    }
+}
