@@ -64,17 +64,18 @@ impl Health {
             query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
         checks.retain(|name, _| !parameters.contains(&("exclude", name.as_str())));
 
-        let mut lines = String::new();
+        let mut lines = Vec::new();
         let mut failed = false;
         for (name, check) in &checks {
             match check() {
-                Ok(()) => lines += &format!("[+]{name} ok\n"),
+                Ok(()) => lines.push(format!("[+]{name} ok\n")),
                 Err(reason) => {
                     failed = true;
-                    lines += &format!("[-]{name} failed: {reason}\n");
+                    lines.push(format!("[-]{name} failed: {reason}\n"));
                 }
             }
         }
+        let lines = lines.concat();
         if failed {
             return (StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n"));
         }

@@ -69,7 +69,7 @@ pub(super) enum Step {
     /// A new Event.
     Create(SeriesKey),
     /// The count of an existing Event.
-    Count(Count),
+    Count(Tally),
     /// Nothing now: it was counted and will be written later.
     Later,
     /// Nothing: too many about this object.
@@ -78,11 +78,11 @@ pub(super) enum Step {
 
 /// The state of a series, to be written to its Event.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Count {
+pub(super) struct Tally {
     pub(super) key: SeriesKey,
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) count: i32,
+    pub(super) total: i32,
     pub(super) last: Timestamp,
 }
 
@@ -156,7 +156,7 @@ impl Correlator {
     }
 
     /// Finishes series that are over, refreshes those that go on, and forgets objects with a full bucket.
-    pub(super) fn sweep(&mut self, now: Timestamp) -> Vec<Count> {
+    pub(super) fn sweep(&mut self, now: Timestamp) -> Vec<Tally> {
         let mut counts = Vec::new();
         self.series.retain(|key, series| {
             let finished = since(series.last, now) >= FINISH_AFTER;
@@ -174,7 +174,7 @@ impl Correlator {
     }
 
     /// All counts that were not written yet, for the end of the process.
-    pub(super) fn finish(&mut self, now: Timestamp) -> Vec<Count> {
+    pub(super) fn finish(&mut self, now: Timestamp) -> Vec<Tally> {
         let unwritten = self.series.iter_mut().filter(|(_, series)| series.count > series.written.0);
         unwritten.map(|(key, series)| series.written_at(key, now)).collect()
     }
@@ -192,13 +192,13 @@ impl Correlator {
 }
 
 impl Series {
-    fn written_at(&mut self, key: &SeriesKey, now: Timestamp) -> Count {
+    fn written_at(&mut self, key: &SeriesKey, now: Timestamp) -> Tally {
         self.written = (self.count, now);
-        Count {
+        Tally {
             key: key.clone(),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
-            count: self.count,
+            total: self.count,
             last: self.last,
         }
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn count(step: &Step) -> Option<i32> {
-        if let Step::Count(count) = step { Some(count.count) } else { None }
+        if let Step::Count(tally) = step { Some(tally.total) } else { None }
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(correlator.sweep(Timestamp::from_second(100).unwrap()), []);
         let counts = correlator.sweep(Timestamp::from_second(9 + 360).unwrap());
         assert_eq!(
-            counts.iter().map(|count| (count.count, count.last.as_second())).collect::<Vec<_>>(),
+            counts.iter().map(|tally| (tally.total, tally.last.as_second())).collect::<Vec<_>>(),
             [(10, 9)]
         );
         assert!(
@@ -284,7 +284,7 @@ mod tests {
             observe(&mut correlator, &occurrence("web", "Scaled", minute * 60));
         }
         let counts = correlator.sweep(Timestamp::from_second(31 * 60).unwrap());
-        assert_eq!(counts.iter().map(|count| count.count).collect::<Vec<_>>(), [32]);
+        assert_eq!(counts.iter().map(|tally| tally.total).collect::<Vec<_>>(), [32]);
         assert_eq!(correlator.sweep(Timestamp::from_second(32 * 60).unwrap()), []);
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use setpoint_clock::{Clock, Entropy};
 use tokio::time::Instant;
 
-use super::correlator::{Correlator, Count, Occurrence, SeriesKey, Step};
+use super::correlator::{Correlator, Occurrence, SeriesKey, Step, Tally};
 use crate::Severity;
 
 /// How often a request without an answer is tried, and how long between (client-go's `maxTriesPerEvent` and
@@ -27,7 +27,7 @@ const MAX_NAME: usize = 253;
 /// One request.
 enum Write {
     Create(Box<EventObject>),
-    Count(Count),
+    Count(Box<Tally>),
 }
 
 /// Sends what the correlator decides, one request at a time and in order.
@@ -64,7 +64,7 @@ impl Writer {
     pub(super) async fn record(&mut self, occurrence: Occurrence) {
         match self.correlator.observe(&occurrence) {
             Step::Create(key) => self.create(key, occurrence).await,
-            Step::Count(count) => self.count(count).await,
+            Step::Count(tally) => self.count(tally).await,
             Step::Later => {}
             Step::Spam => tracing::debug!(
                 object = occurrence.regarding.name,
@@ -76,16 +76,16 @@ impl Writer {
 
     pub(super) async fn sweep(&mut self) {
         self.next_sweep = Instant::now() + SWEEP_EVERY;
-        for count in self.correlator.sweep(self.clock.now()) {
-            self.count(count).await;
+        for tally in self.correlator.sweep(self.clock.now()) {
+            self.count(tally).await;
         }
     }
 
     /// The last counts, each tried only once: nobody waits long for a process that ends.
     pub(super) async fn finish(&mut self) {
         self.patient = false;
-        for count in self.correlator.finish(self.clock.now()) {
-            self.count(count).await;
+        for tally in self.correlator.finish(self.clock.now()) {
+            self.count(tally).await;
         }
     }
 
@@ -104,9 +104,9 @@ impl Writer {
         }
     }
 
-    async fn count(&mut self, count: Count) {
-        let (key, name) = (count.key.clone(), count.name.clone());
-        match self.tried(&Write::Count(count)).await {
+    async fn count(&mut self, tally: Tally) {
+        let (key, name) = (tally.key.clone(), tally.name.clone());
+        match self.tried(&Write::Count(Box::new(tally))).await {
             Ok(()) => {}
             Err(Error::Api(status)) if status.code == 404 => self.correlator.lost(&key),
             Err(error) => refused(&name, &error),
@@ -142,8 +142,9 @@ impl Writer {
                 let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
                 api(namespace).create(&PostParams::default(), event).await.map(drop)
             }
-            Write::Count(Count { namespace, name, count, last, .. }) => {
-                let patch = json!({"series": {"count": count, "lastObservedTime": MicroTime(*last)}});
+            Write::Count(tally) => {
+                let Tally { namespace, name, total, last, .. } = &**tally;
+                let patch = json!({"series": {"count": total, "lastObservedTime": MicroTime(*last)}});
                 api(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
             }
         }
@@ -200,5 +201,6 @@ fn cut(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
-    text[..text.floor_char_boundary(max)].to_owned()
+    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].to_owned()
 }

@@ -191,23 +191,19 @@ fn write_manifests(operator: &Operator, arguments: Manifests) -> Result<(), Stri
             "warning: {kind} is reconciled but no CRD of it is declared: add Operator::crd if it is yours"
         ));
     }
-    match arguments.output {
-        Some(directory) => {
-            let written = manifests::write(&install, &directory).map_err(|error| error.to_string())?;
-            note(format!("wrote {} files to {}", written.len(), directory.display()));
-            Ok(())
+    if let Some(directory) = arguments.output {
+        let written = manifests::write(&install, &directory).map_err(|error| error.to_string())?;
+        note(format!("wrote {} files to {}", written.len(), directory.display()));
+        return Ok(());
+    }
+    let objects = install.objects().map_err(|error| error.to_string())?;
+    let yaml = documents(&objects).map_err(|error| error.to_string())?;
+    match std::io::stdout().write_all(yaml.as_bytes()) {
+        // A closed pipe, as after `| head`, is the reader's choice.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
         }
-        None => {
-            let objects = install.objects().map_err(|error| error.to_string())?;
-            let yaml = documents(&objects).map_err(|error| error.to_string())?;
-            // A closed pipe, as after `| head`, is the reader's choice.
-            match std::io::stdout().write_all(yaml.as_bytes()) {
-                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                    Err(format!("cannot write to standard output: {error}"))
-                }
-                _ => Ok(()),
-            }
-        }
+        _ => Ok(()),
     }
 }
 

@@ -203,14 +203,11 @@ pub(super) async fn run(
     stop_controllers.cancel();
     let drained = drain(&mut running).await;
     stop_tasks.cancel();
-    let ended = match tokio::time::timeout(operator.grace, drain(&mut tasks)).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            tracing::warn!(left = tasks.len(), "tasks did not end within the grace and were dropped");
-            tasks.shutdown().await;
-            Ok(())
-        }
-    };
+    let ended = tokio::time::timeout(operator.grace, drain(&mut tasks)).await;
+    if ended.is_err() {
+        tracing::warn!(left = tasks.len(), "tasks did not end within the grace and were dropped");
+        tasks.shutdown().await;
+    }
     // The last recorder goes with the runtime; the sender then empties its queue.
     drop(runtime);
     if tokio::time::timeout(events::DRAIN, sending.join_next()).await.is_err() {
@@ -218,7 +215,7 @@ pub(super) async fn run(
     }
     endpoints.shutdown().await;
     tracing::info!(operator = operator.name, "stopped");
-    outcome.and(drained).and(ended)
+    outcome.and(drained).and(ended.unwrap_or(Ok(())))
 }
 
 /// Waits until a controller or task fails. Ending well is no failure: a controller of nothing may.
