@@ -87,7 +87,10 @@ struct Manifests {
 
 /// [`Operator::main`].
 pub(super) fn main(operator: Operator) -> ExitCode {
-    let mut command = Arguments::command().name(operator.name.clone()).bin_name(operator.name.clone());
+    let mut command = Arguments::command()
+        .name(operator.name.clone())
+        .bin_name(operator.name.clone())
+        .about(format!("{}, a Kubernetes operator", operator.name));
     if let Some(version) = &operator.version {
         command = command.version(version.clone());
     }
@@ -169,7 +172,7 @@ async fn config(arguments: &Run) -> Result<kube::Config, OperatorError> {
         None if arguments.context.is_some() => {
             kube::Config::from_kubeconfig(&options).await.map_err(|error| missing(&error))
         }
-        None => kube::Config::infer().await.map_err(|error| missing(&error)),
+        None => kube::Config::infer().await.map_err(|error| missing(&kube::Error::InferConfig(error))),
     }
 }
 

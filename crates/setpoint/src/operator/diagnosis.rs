@@ -20,20 +20,36 @@ use crate::{Kind, Scope};
 /// How often a missing kind is looked for again.
 const KIND_POLL: Duration = Duration::from_secs(5);
 
-/// An error with its causes, each said once.
+/// An error with its causes, each said once, without the layers that only say that a request failed.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = match error.downcast_ref::<kube::Error>() {
+    match error.downcast_ref::<kube::Error>() {
         // kube's own text repeats the whole status in debug form.
         Some(kube::Error::Api(status)) => return status.message.clone(),
-        _ => error.to_string(),
-    };
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
+        // Whether a pod's files are there tells nothing outside one.
+        Some(kube::Error::InferConfig(both)) => {
+            return format!("not inside a pod, and {}", both.source().map_or_else(String::new, chain));
         }
-        cause = inner.source();
+        _ => {}
+    }
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let words = error.to_string();
+        next = error.source();
+        let layer = words.starts_with("ServiceError") || words.starts_with("client error");
+        if (layer && next.is_some()) || text.ends_with(&words) {
+            continue;
+        }
+        // Many errors end with their cause's words; the cause then comes by itself.
+        let cause = next.map(ToString::to_string).unwrap_or_default();
+        let words = words
+            .strip_suffix(&cause)
+            .filter(|own| !cause.is_empty() && own.ends_with(": "))
+            .map_or(words.as_str(), |own| own.trim_end_matches(": "));
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(words);
     }
     text
 }

@@ -131,9 +131,9 @@ pub(super) async fn run(
         (None, config) => {
             let config = match config {
                 Some(config) => config,
-                None => kube::Config::infer()
-                    .await
-                    .map_err(|error| OperatorError::Configuration { reason: chain(&error) })?,
+                None => kube::Config::infer().await.map_err(|error| OperatorError::Configuration {
+                    reason: chain(&kube::Error::InferConfig(error)),
+                })?,
             };
             let url = config.cluster_url.to_string();
             let client = stack

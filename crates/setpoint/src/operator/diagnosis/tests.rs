@@ -45,8 +45,20 @@ async fn refused_credentials_are_told_apart_from_an_unreachable_server() {
     let error = reach(&Client::new(service, "default"), "https://h:6443/").await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot reach the API server at https://h:6443: ServiceError: connection refused; is the cluster running, and is it the right one (--kubeconfig, --context)?"
+        "cannot reach the API server at https://h:6443: connection refused; is the cluster running, and is it the right one (--kubeconfig, --context)?"
     );
+}
+
+#[test]
+fn an_error_says_each_cause_once() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read the file: {0}")]
+    struct Outer(#[source] std::io::Error);
+    assert_eq!(chain(&Outer(std::io::Error::other("no such file"))), "cannot read the file: no such file");
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read the file")]
+    struct Short(#[source] std::io::Error);
+    assert_eq!(chain(&Short(std::io::Error::other("no such file"))), "cannot read the file: no such file");
 }
 
 #[tokio::test]
