@@ -1,38 +1,69 @@
-//! Tables, as kubectl prints them.
+//! Tables: what `kubectl get` prints (`meta.k8s.io/v1 Table`), for built-in kinds as kubernetes' own printers do, for custom resources by their
+//! `additionalPrinterColumns`.
+
+mod age;
+mod column;
+mod custom;
+mod json_path;
+mod pods;
+mod printers;
+mod sources;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::catalog::Resource;
-use crate::object::Metadata;
+use crate::catalog::{Resource, Shape};
+use column::Column;
 
-/// A `meta.k8s.io/v1` Table with the name and the creation time of each object.
+/// A table with a row for each object. `list_metadata` is the metadata of the list, or of the one object; `include` is the query parameter
+/// `includeObject`: `None`, `Metadata` (the default) or `Object`.
 pub(crate) fn table(
-    _resource: &Resource,
+    resource: &Resource,
     items: &[Arc<Value>],
-    meta: Value,
+    list_metadata: Value,
     include: &str,
-    _now: Timestamp,
+    now: Timestamp,
 ) -> Value {
-    let rows: Vec<Value> = items
-        .iter()
-        .map(|object| {
-            let shown = match include {
-                "Object" => (**object).clone(),
-                "None" => Value::Null,
-                _ => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]}),
-            };
-            json!({"cells": [object.meta("name"), object.meta("creationTimestamp")], "object": shown})
-        })
-        .collect();
-    json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
-        "columnDefinitions": [
-            {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
-            {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0},
-        ],
-        "rows": rows,
-    })
+    let columns = columns(resource);
+    let rows: Vec<_> = items.iter().map(|item| row(resource, item, include, now)).collect();
+    let mut metadata = Map::new();
+    if let Value::Object(fields) = list_metadata {
+        let of_lists = |key: &str| matches!(key, "resourceVersion" | "continue" | "remainingItemCount");
+        metadata = fields.into_iter().filter(|(key, _)| of_lists(key)).collect();
+    }
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows})
+}
+
+/// The column definitions of a resource.
+fn columns(resource: &Resource) -> Vec<Value> {
+    match &resource.shape {
+        Shape::Custom(custom) => custom::columns(&custom.columns),
+        Shape::BuiltIn { .. } => {
+            printers::columns(&resource.group, &resource.kind).iter().map(Column::definition).collect()
+        }
+    }
+}
+
+/// One row: `{cells, conditions, object}`.
+fn row(resource: &Resource, object: &Value, include: &str, now: Timestamp) -> Value {
+    let cells = match &resource.shape {
+        Shape::Custom(shape) => custom::cells(&shape.columns, object, now),
+        Shape::BuiltIn { .. } => printers::cells(&resource.group, &resource.kind, object, now),
+    };
+    let shown = match include {
+        "None" => Value::Null,
+        "Object" => object.clone(),
+        _ => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+        }
+    };
+    let mut row = json!({"cells": cells, "object": shown});
+    if resource.is("", "pods")
+        && let Some(conditions) = pods::conditions(object)
+    {
+        row["conditions"] = conditions;
+    }
+    row
 }

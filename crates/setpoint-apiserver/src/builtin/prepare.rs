@@ -8,8 +8,24 @@ use super::{
     pod, service,
 };
 
+/// Keeps a volume or claim that is deleted until nothing uses it (admission plugin StorageObjectInUseProtection).
+fn protect(object: &mut Value, finalizer: &str) {
+    let metadata = child(object, "metadata");
+    fill(metadata, "finalizers", json!([]));
+    if let Some(finalizers) = metadata["finalizers"].as_array_mut()
+        && !finalizers.iter().any(|known| known == finalizer)
+    {
+        finalizers.push(finalizer.into());
+    }
+}
+
 /// A new object.
 pub fn create(group: &str, kind: &str, object: &mut Value) {
+    match (group, kind) {
+        ("", "PersistentVolumeClaim") => protect(object, "kubernetes.io/pvc-protection"),
+        ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
+        _ => {}
+    }
     match (group, kind) {
         ("", "Pod") => pod::create(object),
         // Whoever creates a node is its kubelet.

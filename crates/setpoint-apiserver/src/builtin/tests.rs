@@ -16,12 +16,12 @@ fn group_kind(object: &Value) -> (String, String) {
     (group.to_owned(), object["kind"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Removes what others than this module decide: allocated addresses, protection finalizers, taints, random numbers.
+/// Removes what others than this module decide: allocated addresses, taints, random numbers.
 fn comparable(mut object: Value) -> Value {
     let (_, kind) = group_kind(&object);
     let random = "controller-uid";
     if let Some(metadata) = object["metadata"].as_object_mut() {
-        for key in ["generation", "namespace", "uid", "finalizers"] {
+        for key in ["generation", "namespace", "uid"] {
             metadata.remove(key);
         }
     }
