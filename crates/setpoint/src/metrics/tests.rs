@@ -140,3 +140,30 @@ fn watches_count_by_resource() {
         ["setpoint_cache_undecodable_objects{resource=\"statefulsets.apps\"} 2"]
     );
 }
+
+/// The documentation lists exactly what is served.
+#[tokio::test(start_paused = true)]
+async fn the_documented_metrics_are_the_served_ones() {
+    let metrics = Metrics::new();
+    // A family without series is not written: give each one.
+    metrics.controller_started("website", 1);
+    metrics.client().request(Some(200), "GET", "example", Some(Duration::ZERO));
+    metrics.client().retried(Some(503), "GET", "example");
+    let kind = Kind::of::<k8s_openapi::api::core::v1::Pod>();
+    metrics.watch_event(&kind);
+    metrics.watch_restarted(&kind);
+    metrics.undecodable(&kind, 0);
+    let text = metrics.encode();
+    let mut served: Vec<&str> =
+        lines(&text, "# TYPE ").iter().filter_map(|line| line.split(' ').nth(2)).collect();
+    served.sort_unstable();
+    let page = include_str!("../../../../docs/sdk/metrics.md");
+    let mut documented: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .flat_map(|row| row.split('|').next().unwrap_or_default().split('`'))
+        .filter(|name| name.contains('_'))
+        .collect();
+    documented.sort_unstable();
+    assert_eq!(documented, served);
+}

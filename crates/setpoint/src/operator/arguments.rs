@@ -234,6 +234,22 @@ mod tests {
         assert_eq!(run.watched.scope(), Some(Scope::parse("a,b")));
     }
 
+    /// The documentation lists every flag of `run` with its variable.
+    #[test]
+    fn the_flags_are_documented() {
+        let page = include_str!("../../../../docs/sdk/operator.md");
+        let command = Arguments::command();
+        let run = command.find_subcommand("run").unwrap();
+        for argument in run.get_arguments().filter(|argument| argument.get_id() != "help") {
+            let flag = format!("| `--{}", argument.get_long().unwrap());
+            let row = page.lines().find(|line| line.starts_with(&flag));
+            let row = row.unwrap_or_else(|| panic!("{flag} is missing in docs/sdk/operator.md"));
+            if let Some(variable) = argument.get_env() {
+                assert!(row.contains(&format!("`{}`", variable.to_string_lossy())), "{row}");
+            }
+        }
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
