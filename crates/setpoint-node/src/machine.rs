@@ -1,0 +1,196 @@
+//! What all process nodes of a sandbox share: the way to new pods, the network, the images, the data folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::Client;
+use parking_lot::{Mutex, RwLock};
+use setpoint_clock::Clock;
+use setpoint_cluster::kubelet::{PodRef, RuntimeError, Signal};
+
+use crate::image::Images;
+use crate::network::dns::{self, Zone};
+use crate::network::{self, Cut, MOST_NODES, Network};
+use crate::runtime::{Pod, ProcessRuntime};
+use crate::sandbox::Sandbox;
+use crate::spawner::Spawner;
+
+/// Where a machine keeps things.
+#[derive(Clone, Debug)]
+pub struct MachineOptions {
+    /// Directory for what pods leave on disk: logs, volumes. It is created if missing.
+    pub data_dir: PathBuf,
+    /// Directory with unpacked root file systems as images, each named `NAME_TAG`; none = only what is
+    /// installed on the machine.
+    pub images_dir: Option<PathBuf>,
+}
+
+/// Why the machine cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The data folder cannot be written.
+    #[error("cannot write the data folder {}: {source}", path.display())]
+    DataDir {
+        /// The folder.
+        path: PathBuf,
+        /// The machine's answer.
+        source: io::Error,
+    },
+    /// More nodes than there are address ranges.
+    #[error("a sandbox has room for {MOST_NODES} nodes")]
+    TooManyNodes,
+    /// The machine refused something ordinary.
+    #[error("{what}: {source}")]
+    Io {
+        /// What.
+        what: String,
+        /// The machine's answer.
+        source: io::Error,
+    },
+}
+
+/// The inside of a [`Sandbox`], ready for nodes. Cheap to clone.
+#[derive(Clone)]
+pub struct Machine(pub(crate) Arc<Shared>);
+
+/// What nodes share.
+pub(crate) struct Shared {
+    pub(crate) spawner: Spawner,
+    pub(crate) network: Arc<Network>,
+    pub(crate) images: Images,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) all_users: bool,
+    pub(crate) ip: PathBuf,
+    pub(crate) clock: Clock,
+    /// Pods of all nodes by UID.
+    pub(crate) pods: Mutex<BTreeMap<String, Arc<Pod>>>,
+    nodes: Mutex<u8>,
+}
+
+impl Machine {
+    /// Takes over the sandbox; its listeners should have been taken out before. Call it inside a tokio runtime.
+    pub fn new(sandbox: Sandbox, options: &MachineOptions, clock: Clock) -> Result<Self, MachineError> {
+        let data_dir = writable(&options.data_dir)
+            .map_err(|source| MachineError::DataDir { path: options.data_dir.clone(), source })?;
+        let spawner = Spawner::new(sandbox.spawner)
+            .map_err(|source| MachineError::Io { what: "connecting to the sandbox".to_owned(), source })?;
+        Ok(Self(Arc::new(Shared {
+            spawner,
+            network: Arc::new(Network::new(sandbox.ip.clone())),
+            images: Images::find(options.images_dir.as_deref()),
+            data_dir,
+            all_users: sandbox.all_users,
+            ip: sandbox.ip,
+            clock,
+            pods: Mutex::default(),
+            nodes: Mutex::new(0),
+        })))
+    }
+
+    /// One more node: its runtime, for a kubelet.
+    pub async fn add_node(&self) -> Result<ProcessRuntime, MachineError> {
+        let number = {
+            let mut nodes = self.0.nodes.lock();
+            if *nodes >= MOST_NODES {
+                return Err(MachineError::TooManyNodes);
+            }
+            *nodes += 1;
+            *nodes
+        };
+        let address = self.0.network.add_node(number).await.map_err(|source| MachineError::Io {
+            what: format!("giving node {number} an address"),
+            source,
+        })?;
+        Ok(ProcessRuntime::new(Arc::clone(&self.0), number, address))
+    }
+
+    /// Serves Service addresses and cluster DNS from what `client` may list and watch (Services and
+    /// EndpointSlices). Runs until dropped; an error means that the DNS server cannot listen.
+    pub async fn serve_network(&self, client: Client) -> Result<(), MachineError> {
+        let zone = Arc::new(RwLock::new(Arc::new(Zone::default())));
+        let names = dns::serve(dns::address(), Arc::clone(&zone));
+        let follow = network::follow_services(client, Arc::clone(&self.0.network), self.0.ip.clone(), zone);
+        let result = {
+            let (names, follow) = (std::pin::pin!(names), std::pin::pin!(follow));
+            match futures::future::select(names, follow).await {
+                futures::future::Either::Left((served, _)) => served,
+                futures::future::Either::Right(((), _)) => Ok(()),
+            }
+        };
+        result
+            .map_err(|source| MachineError::Io { what: format!("DNS server on {}", dns::address()), source })
+    }
+
+    /// Sends a signal to a container's processes, as a fault: [`Signal::Kill`], [`Signal::Stop`] and
+    /// [`Signal::Continue`] reach all of them.
+    pub async fn signal(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        signal: Signal,
+    ) -> Result<(), RuntimeError> {
+        self.pod(namespace, pod)?.signal(container, signal).await
+    }
+
+    /// Cuts the network between two pods, both ways, until [`Fault::heal`].
+    pub async fn partition(&self, one: (&str, &str), other: (&str, &str)) -> Result<Fault, RuntimeError> {
+        let (one, other) = (self.address(one)?, self.address(other)?);
+        self.cut(vec![Cut::Between(one, other), Cut::Between(other, one)]).await
+    }
+
+    /// Cuts a pod off from everything, both ways, until [`Fault::heal`].
+    pub async fn isolate(&self, namespace: &str, pod: &str) -> Result<Fault, RuntimeError> {
+        let address = self.address((namespace, pod))?;
+        self.cut(vec![Cut::From(address), Cut::To(address)]).await
+    }
+
+    async fn cut(&self, cuts: Vec<Cut>) -> Result<Fault, RuntimeError> {
+        let failed = |source| RuntimeError::Io { what: "cutting the network".to_owned(), source };
+        self.0.network.rules.cut(&cuts).await.map_err(failed)?;
+        Ok(Fault { network: Arc::clone(&self.0.network), cuts })
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Pod>, RuntimeError> {
+        let pods = self.0.pods.lock();
+        let found = pods.values().find(|pod| pod.name.namespace == namespace && pod.name.name == name);
+        found.cloned().ok_or_else(|| {
+            let pod = PodRef { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() };
+            RuntimeError::NoSandbox(pod)
+        })
+    }
+
+    fn address(&self, (namespace, name): (&str, &str)) -> Result<Ipv4Addr, RuntimeError> {
+        let pod = self.pod(namespace, name)?;
+        pod.own_address()
+            .ok_or_else(|| RuntimeError::Unsupported(format!("pod {} has the node's network", pod.name)))
+    }
+}
+
+/// A fault that lasts until it is healed, or until the sandbox ends.
+#[must_use = "a fault that is not healed lasts as long as the sandbox"]
+pub struct Fault {
+    network: Arc<Network>,
+    cuts: Vec<Cut>,
+}
+
+impl Fault {
+    /// Ends the fault.
+    pub async fn heal(self) -> Result<(), RuntimeError> {
+        let failed = |source| RuntimeError::Io { what: "healing the network".to_owned(), source };
+        self.network.rules.heal(&self.cuts).await.map_err(failed)
+    }
+}
+
+/// Creates the directory and proves that it can be written; returns its absolute path.
+fn writable(path: &Path) -> io::Result<PathBuf> {
+    fs::create_dir_all(path)?;
+    let probe = path.join(".writable");
+    fs::write(&probe, "")?;
+    fs::remove_file(&probe)?;
+    fs::canonicalize(path)
+}

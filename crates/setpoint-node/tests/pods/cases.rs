@@ -1,0 +1,407 @@
+//! The cases, each a function over one machine.
+
+use std::env;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::FutureExt;
+use setpoint_clock::Clock;
+use setpoint_cluster::kubelet::{
+    Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
+};
+use setpoint_node::{EnterError, Machine, MachineOptions, Sandbox};
+
+use crate::machine::{World, mount};
+use crate::{DIRECTORY, REFUSED};
+
+type Case = for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Declares the cases with their names.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        const CASES: &[(&str, Case)] = &[$((stringify!($name), |world| Box::pin($name(world)))),*];
+    };
+}
+
+cases![
+    logs_and_exit_code,
+    a_missing_program_is_explained,
+    kill_and_stop_are_reported,
+    a_container_is_closed_off,
+    users_and_capabilities,
+    volumes_are_shared_and_read_only,
+    file_volumes_change_under_a_container,
+    exec_with_input_and_terminal,
+    termination_message,
+    pods_reach_each_other,
+    a_cut_pod_is_cut,
+    redis_keeps_its_data,
+    creation_is_quick_and_removal_is_complete,
+];
+
+pub fn run() -> ExitCode {
+    let user = env::var("SETPOINT_NODE_TEST_USER").unwrap_or_default();
+    let filter = env::args().nth(1).unwrap_or_default();
+    let sandbox = match enter() {
+        Ok(sandbox) => sandbox,
+        Err(status) => return status,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let failed = runtime.block_on(async {
+        let world = world(sandbox).await;
+        let mut failed = 0;
+        for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&filter)) {
+            // A panic's message goes to standard error, before the verdict.
+            let passed = std::panic::AssertUnwindSafe(case(&world)).catch_unwind().await.is_ok();
+            println!("test {user}::{name} ... {}", if passed { "ok" } else { "FAILED" });
+            failed += usize::from(!passed);
+        }
+        failed
+    });
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn enter() -> Result<Sandbox, ExitCode> {
+    setpoint_node::enter(vec![]).map_err(|error| match error {
+        EnterError::Refused { .. } | EnterError::Tool(_) => {
+            println!("test {} ... ignored, {error}", env::var("SETPOINT_NODE_TEST_USER").unwrap_or_default());
+            ExitCode::from(REFUSED as u8)
+        }
+        other => {
+            println!("the sandbox cannot be entered: {other}");
+            ExitCode::from(2)
+        }
+    })
+}
+
+async fn world(sandbox: Sandbox) -> World {
+    let data = PathBuf::from(env::var_os(DIRECTORY).unwrap());
+    let options = MachineOptions { data_dir: data.clone(), images_dir: None };
+    let machine = Machine::new(sandbox, &options, Clock::system()).unwrap();
+    let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
+    let root = env::var("SETPOINT_NODE_TEST_USER").as_deref() == Ok("root");
+    World { machine, nodes, data, root }
+}
+
+/// Starts a pod, says so, and waits to be killed.
+pub fn be_a_victim() -> ExitCode {
+    let sandbox = match enter() {
+        Ok(sandbox) => sandbox,
+        Err(status) => return status,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = world(sandbox).await;
+        let pod = world.pod("victim").await;
+        pod.start(&pod.script("sleep 1000").await).await;
+        println!("ready");
+        std::future::pending::<()>().await;
+    });
+    ExitCode::SUCCESS
+}
+
+async fn logs_and_exit_code(world: &World) {
+    let pod = world.pod("echo").await;
+    let (exit, log) =
+        pod.run("echo out; echo err >&2; echo $HOSTNAME $(hostname) $LC_ALL $HOME; exit 3").await;
+    assert_eq!((exit.code, exit.signal), (3, None));
+    assert!(log.contains("out\n") && log.contains("err\n"), "{log}");
+    assert!(log.contains("echo echo C /root\n"), "{log}");
+    pod.remove().await;
+}
+
+async fn a_missing_program_is_explained(world: &World) {
+    let pod = world.pod("missing").await;
+    let spec = pod.command("debian:12", &["no-such-program"]).await;
+    let error = pod.node.start_container(&pod.pod, &spec).await.unwrap_err();
+    assert!(
+        matches!(&error, RuntimeError::CannotStart { code: 127, message } if message.contains("no-such-program")),
+        "{error}"
+    );
+    let error = pod.node.resolve_image("nginx:1.25").await.unwrap_err().to_string();
+    assert!(error.contains("nginx:1.25"), "{error}");
+    pod.remove().await;
+}
+
+async fn kill_and_stop_are_reported(world: &World) {
+    let pod = world.pod("kill").await;
+    let id = pod
+        .start(&pod.script("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done").await)
+        .await;
+    pod.until(&id, &["true"], |_| true).await;
+    while !pod.logs(&id).await.contains("up") {
+        tokio::task::yield_now().await;
+    }
+    pod.node.signal(&id, Signal::Term).await.unwrap();
+    let exit = pod.wait(&id).await;
+    assert_eq!((exit.code, exit.signal), (0, None));
+    assert_eq!(pod.logs(&id).await, "up\nbye\n");
+
+    let id = pod.start(&pod.script("sleep 1000 & sleep 1000").await).await;
+    pod.until(&id, &["sh", "-c", "cat /proc/[0-9]/stat | grep -c '(sleep)'"], |count| count == "2\n").await;
+    world.machine.signal("default", "kill", "main", Signal::Stop).await.unwrap();
+    let states = ["sh", "-c", "cat /proc/[0-9]/stat | grep '(sleep)' | cut -d' ' -f3"];
+    pod.until(&id, &states, |states| states == "T\nT\n").await;
+    world.machine.signal("default", "kill", "main", Signal::Continue).await.unwrap();
+    pod.until(&id, &states, |states| states == "S\nS\n").await;
+    world.machine.signal("default", "kill", "main", Signal::Kill).await.unwrap();
+    let exit = pod.wait(&id).await;
+    assert_eq!((exit.code, exit.signal), (137, Some(9)));
+    pod.remove().await;
+}
+
+async fn a_container_is_closed_off(world: &World) {
+    let pod = world.pod("closed").await;
+    let mut spec = pod
+        .script(
+            "echo $$; ls /proc | grep -c '^[0-9]'; touch /usr/x /etc/x; echo etc=$?; touch /proc/sys/vm/swappiness; \
+             ls -d /home/* /root/* /var/lib/*; cat /etc/resolv.conf /etc/hostname; ls /dev; awk 'BEGIN{print \"awk\"}'",
+        )
+        .await;
+    let id = pod.start(&spec).await;
+    pod.wait(&id).await;
+    let log = pod.logs(&id).await;
+    assert!(log.starts_with("1\n"), "the first process of its namespace: {log}");
+    assert!(log.contains("touch: cannot touch '/usr/x': Read-only file system"), "{log}");
+    for expected in
+        ["nameserver 10.96.0.10", "search default.svc.cluster.local", "closed\n", "awk\n", "urandom"]
+    {
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    spec.read_only_root = true;
+    let id = pod.start(&spec).await;
+    pod.wait(&id).await;
+    let log = pod.logs(&id).await;
+    assert!(
+        log.contains("touch: cannot touch '/etc/x': Read-only file system") && log.contains("etc=1"),
+        "{log}"
+    );
+    pod.remove().await;
+}
+
+async fn users_and_capabilities(world: &World) {
+    let pod = world.pod("users").await;
+    let mut spec = pod
+        .script(
+            "id -u; id -g; id -G; grep -E 'Cap(Eff|Bnd)|NoNewPrivs' /proc/self/status; echo x >/dev/stderr",
+        )
+        .await;
+    spec.user = Some(999);
+    spec.group = Some(998);
+    spec.groups = vec![997];
+    spec.drop_capabilities = vec!["ALL".into()];
+    spec.allow_privilege_escalation = false;
+    let id = pod.start(&spec).await;
+    pod.wait(&id).await;
+    let log = pod.logs(&id).await;
+    let ids = if world.root { "999\n998\n998 997\n" } else { "0\n0\n0" };
+    assert!(log.starts_with(ids), "{log}");
+    for expected in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "x\n"] {
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    pod.remove().await;
+}
+
+async fn volumes_are_shared_and_read_only(world: &World) {
+    let persistent = world.data.join("pv-1");
+    let volume = Volume {
+        name: "data".into(),
+        source: VolumeSource::Persistent {
+            name: "pv-1".into(),
+            path: persistent.clone(),
+            capacity: None,
+            read_only: false,
+        },
+    };
+    let memory = Volume {
+        name: "memory".into(),
+        source: VolumeSource::EmptyDir { memory: true, size_limit: Some(1 << 20) },
+    };
+    let pod = world.pod_with(0, "volumes", vec![volume, memory, World::empty_dir("scratch")]).await;
+    let mut spec = pod
+        .script("echo one > /data/file; echo two > /deep/er/scratch/file; dd if=/dev/zero of=/memory/big bs=1M count=3; stat -c '%a %g' /data")
+        .await;
+    spec.user = Some(999);
+    spec.groups = vec![999];
+    spec.mounts =
+        vec![mount("data", "/data"), mount("scratch", "/deep/er/scratch"), mount("memory", "/memory")];
+    let id = pod.start(&spec).await;
+    assert_eq!(pod.wait(&id).await.code, 0);
+    let log = pod.logs(&id).await;
+    assert!(log.contains("No space left on device"), "{log}");
+    assert_eq!(std::fs::read_to_string(persistent.join("file")).unwrap(), "one\n");
+
+    let mut second = pod.script("cat /data/file; echo three > /data/file; cat /sub/file").await;
+    second.mounts = vec![mount("data", "/data"), mount("scratch", "/sub")];
+    second.mounts[0].read_only = true;
+    let id = pod.start(&second).await;
+    pod.wait(&id).await;
+    let log = pod.logs(&id).await;
+    assert!(log.contains("one\n") && log.contains("two\n") && log.contains("Read-only file system"), "{log}");
+    pod.remove().await;
+    assert!(persistent.join("file").exists(), "persistent volumes outlive the pod");
+}
+
+async fn file_volumes_change_under_a_container(world: &World) {
+    let files = |text: &'static str| VolumeFiles {
+        files: [("redis.conf".to_owned(), VolumeFile { data: text.into(), mode: 0o640, user: None })].into(),
+        group: Some(999),
+    };
+    let config = Volume { name: "config".into(), source: VolumeSource::Files };
+    let pod = world.pod_with(0, "files", vec![config]).await;
+    pod.node.write_volume(&pod.pod, "config", &files("old")).await.unwrap();
+    let mut spec = pod
+        .script("cat /etc/redis/redis.conf; while ! grep -q new /etc/redis/redis.conf; do sleep 0.02; done")
+        .await;
+    spec.mounts = vec![mount("config", "/etc/redis")];
+    spec.mounts[0].read_only = true;
+    spec.user = Some(999);
+    spec.groups = vec![999];
+    let id = pod.start(&spec).await;
+    pod.node.write_volume(&pod.pod, "config", &files("new")).await.unwrap();
+    assert_eq!(pod.wait(&id).await.code, 0);
+    pod.remove().await;
+}
+
+async fn exec_with_input_and_terminal(world: &World) {
+    let pod = world.pod("exec").await;
+    let mut spec = pod.script("sleep 1000").await;
+    spec.env.push(("COLOUR".into(), "blue".into()));
+    let id = pod.start(&spec).await;
+    assert_eq!(
+        pod.exec(&id, &["sh", "-c", "echo $COLOUR; hostname; exit 5"]).await,
+        (5, "blue\nexec\n".to_owned())
+    );
+    assert_eq!(pod.exec_with_input(&id, &["tr", "a-z", "A-Z"], "shout", false).await, "SHOUT");
+    let output =
+        pod.exec_with_input(&id, &["sh", "-c", "tty; read line; echo got $line"], "words\n", true).await;
+    assert!(output.contains("/dev/pts/0") && output.contains("got words"), "{output}");
+    let missing = ["nothing-here".to_owned()];
+    let error = setpoint_cluster::kubelet::command_output(pod.node, &id, &missing).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::CannotStart { code: 127, .. }), "{error}");
+    pod.node.signal(&id, Signal::Kill).await.unwrap();
+    pod.wait(&id).await;
+    let error = setpoint_cluster::kubelet::command_output(pod.node, &id, &missing).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::NotRunning(_)), "{error}");
+    pod.remove().await;
+}
+
+async fn termination_message(world: &World) {
+    let pod = world.pod("message").await;
+    let (exit, _) = pod.run("echo why > /dev/termination-log; exit 1").await;
+    assert_eq!(exit.message.as_deref(), Some("why\n"));
+    let mut spec = pod.script("echo from the log; exit 1").await;
+    spec.termination_message_from_log = true;
+    let id = pod.start(&spec).await;
+    assert_eq!(pod.wait(&id).await.message.as_deref(), Some("from the log\n"));
+    pod.remove().await;
+}
+
+const SERVER: &str = "exec redis-server --port 7000 --save '' --protected-mode no --bind '*'";
+
+async fn pods_reach_each_other(world: &World) {
+    let Some((one, id)) = redis(world, 0, "one").await else { return };
+    let other = world.pod_with(1, "other", vec![]).await;
+    assert_ne!(one.address, other.address);
+    let client = other.start(&other.script("sleep 1000").await).await;
+    let address = one.address.to_string();
+    other
+        .until(&client, &["redis-cli", "-h", &address, "-p", "7000", "ping"], |output| {
+            output.contains("PONG")
+        })
+        .await;
+    // The server sees the client's own address.
+    let ask = ["redis-cli", "-h", &address, "-p", "7000", "client", "info"];
+    let (_, info) = other.exec(&client, &ask).await;
+    assert!(info.contains(&format!("addr={}:", other.address)), "{info}");
+    one.node.dial((one.address, 7000).into()).await.unwrap();
+    drop(id);
+    one.remove().await;
+    other.remove().await;
+}
+
+async fn a_cut_pod_is_cut(world: &World) {
+    let Some((one, _)) = redis(world, 0, "cut-one").await else { return };
+    let other = world.pod_with(1, "cut-other", vec![]).await;
+    let client = other.start(&other.script("sleep 1000").await).await;
+    let address = one.address.to_string();
+    let ping = ["timeout", "1", "redis-cli", "-h", &address, "-p", "7000", "ping"];
+    other.until(&client, &ping, |output| output.contains("PONG")).await;
+    let fault = world.machine.partition(("default", "cut-one"), ("default", "cut-other")).await.unwrap();
+    assert_eq!(other.exec(&client, &ping).await.0, 124, "no answer before the time is up");
+    assert!(one.node.dial((one.address, 7000).into()).await.is_ok(), "others still reach it");
+    fault.heal().await.unwrap();
+    other.until(&client, &ping, |output| output.contains("PONG")).await;
+    let fault = world.machine.isolate("default", "cut-one").await.unwrap();
+    let dial =
+        tokio::time::timeout(Duration::from_millis(300), one.node.dial((one.address, 7000).into())).await;
+    assert!(!matches!(dial, Ok(Ok(_))), "nobody reaches it");
+    fault.heal().await.unwrap();
+    one.remove().await;
+    other.remove().await;
+}
+
+async fn redis<'a>(
+    world: &'a World,
+    node: usize,
+    name: &str,
+) -> Option<(crate::machine::TestPod<'a>, setpoint_cluster::kubelet::ContainerId)> {
+    if !world.nodes[0].images().iter().any(|image| image.starts_with("redis:")) {
+        println!("    (redis-server is not installed: skipped)");
+        return None;
+    }
+    let pod = world.pod_with(node, name, vec![World::empty_dir("data")]).await;
+    let mut spec = pod.command("redis:7", &["sh", "-c", SERVER]).await;
+    spec.user = Some(999);
+    spec.groups = vec![999];
+    spec.read_only_root = true;
+    spec.mounts = vec![mount("data", "/data")];
+    spec.drop_capabilities = vec!["ALL".into()];
+    let id = pod.start(&spec).await;
+    Some((pod, id))
+}
+
+async fn redis_keeps_its_data(world: &World) {
+    let Some((pod, id)) = redis(world, 0, "keeps").await else { return };
+    pod.until(&id, &["redis-cli", "-p", "7000", "set", "key", "value"], |output| output.contains("OK")).await;
+    pod.until(&id, &["redis-cli", "-p", "7000", "save"], |output| output.contains("OK")).await;
+    pod.node.signal(&id, Signal::Kill).await.unwrap();
+    assert_eq!(pod.wait(&id).await.signal, Some(9));
+    let mut spec = pod.command("redis:7", &["sh", "-c", SERVER]).await;
+    spec.mounts = vec![mount("data", "/data")];
+    spec.user = Some(999);
+    spec.groups = vec![999];
+    let id = pod.start(&spec).await;
+    pod.until(&id, &["redis-cli", "-p", "7000", "get", "key"], |output| output.contains("value")).await;
+    pod.remove().await;
+}
+
+async fn creation_is_quick_and_removal_is_complete(world: &World) {
+    let start = tokio::time::Instant::now();
+    let mut pods = Vec::new();
+    for number in 0..5 {
+        let pod = world.pod(&format!("many-{number}")).await;
+        pod.start(&pod.script("sleep 1000").await).await;
+        pods.push(pod);
+    }
+    println!("    {:?} for a pod with a container", start.elapsed() / 5);
+    let directories = world.data.join("pods");
+    let count = || std::fs::read_dir(&directories).unwrap().count();
+    assert_eq!(count(), 5);
+    for pod in pods {
+        pod.remove().await;
+    }
+    assert_eq!(count(), 0);
+    // Interfaces go with the last reference to a namespace, which the kernel drops a little later.
+    let interfaces = || std::fs::read_to_string("/proc/net/dev").unwrap().matches(" pod").count();
+    for _ in 0..200 {
+        if interfaces() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(interfaces(), 0, "interfaces are left");
+}
