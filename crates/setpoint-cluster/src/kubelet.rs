@@ -18,6 +18,7 @@ mod volume_store;
 mod volumes;
 mod worker;
 
+pub(crate) use container::seconds;
 pub use node::{Node, NodeConfig, NotThere};
 pub use orders::ClusterDns;
 pub use probe::{ProbeAction, ProbeOutcome, command_output, run as run_probe};

@@ -4,6 +4,7 @@ mod hollow;
 pub mod kubelet;
 mod labels;
 mod quantity;
+mod scheduler;
 mod statefulset;
 
 pub use hollow::{Behaviour, ExecAnswer, HollowRuntime, Run};
