@@ -1,0 +1,432 @@
+//! The controller: observe, decide, carry out one step, report.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node as NodeObject, PersistentVolumeClaim, Pod, Secret, Service,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use setpoint::{
+    Action, Cleanup, Context, Controller, Error, Event, Key, Object, Operator, Reconciler, Result, Selector,
+    Verb, Watch,
+};
+use tokio::time::Instant;
+
+use crate::act::{act, event};
+use crate::api::{self, FINALIZER, RedisCluster, RedisClusterStatus, Storage};
+use crate::decide::{Decision, Step, decide};
+use crate::facts;
+use crate::metrics::ClusterMetrics;
+use crate::observe::{Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload};
+use crate::render::{self, Identity, Passwords, Scripts, TEMPLATE_HASH};
+use crate::settings::{Problem, Settings};
+use crate::status::{Report, status};
+
+/// Selects the objects of this operator.
+const OURS: &str = "app.kubernetes.io/managed-by=redis-operator";
+
+/// Index of pods and volume claims: `namespace/name` of their cluster.
+const CLUSTER_INDEX: &str = "cluster";
+
+/// A volume claim that waits longer than this is a problem worth naming.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a settled cluster is looked at although nothing changed.
+const RESYNC: Duration = Duration::from_secs(60);
+
+/// Reconciles `RedisCluster` objects.
+pub struct RedisClusters {
+    monitors: Monitors,
+    metrics: ClusterMetrics,
+}
+
+/// The operator, for real servers.
+pub fn operator() -> Operator {
+    operator_with(Arc::new(Resp))
+}
+
+/// The operator, with sessions from `dial`.
+pub fn operator_with(dial: Arc<dyn Dial>) -> Operator {
+    let operator = Operator::new("redis-operator").crd::<RedisCluster>();
+    let metrics = ClusterMetrics::register(operator.metrics());
+    operator.controller(controller(Monitors::new(dial), metrics))
+}
+
+fn controller(monitors: Monitors, metrics: ClusterMetrics) -> Controller<RedisClusters> {
+    let changes = monitors.clone();
+    let forget = (monitors.clone(), metrics.clone());
+    Controller::new(RedisClusters { monitors, metrics })
+        .owns_as(ours::<StatefulSet>())
+        .owns_as(ours::<Service>())
+        .owns_as(ours::<ConfigMap>())
+        .owns_as(ours::<Secret>())
+        .owns_as(ours::<PodDisruptionBudget>())
+        .watches_as(ours::<Pod>(), |old, new, _| keys(old, new))
+        .watches_as(ours::<PersistentVolumeClaim>(), |old, new, _| keys(old, new))
+        .index(CLUSTER_INDEX, |pod: &Pod| cluster_of(pod).into_iter().map(|key| key.to_string()).collect())
+        .index(CLUSTER_INDEX, |claim: &PersistentVolumeClaim| {
+            cluster_of(claim).into_iter().map(|key| key.to_string()).collect()
+        })
+        .uses::<Pod>(&[Verb::Patch, Verb::Delete])
+        .uses::<NodeObject>(&[Verb::Get])
+        .uses::<StorageClass>(&[Verb::Get])
+        .source(move || changes.changes())
+        .finalizer(FINALIZER)
+        .gone(move |key| {
+            forget.0.forget(key);
+            forget.1.forget(key);
+        })
+        .concurrency(8)
+        .time_limit(setpoint::seconds(10))
+}
+
+fn ours<K: Object>() -> Watch<K>
+where
+    K::DynamicType: Default,
+{
+    Watch::new().selector(Selector::all().labels(OURS))
+}
+
+/// The cluster that `object` belongs to by its labels.
+fn cluster_of(object: &impl kube::Resource) -> Option<Key> {
+    let name = object.labels().get(render::CLUSTER)?;
+    Some(Key::new(object.namespace()?, name))
+}
+
+fn keys<K: kube::Resource>(old: Option<&K>, new: Option<&K>) -> Vec<Key> {
+    new.or(old).and_then(cluster_of).into_iter().collect()
+}
+
+impl Reconciler for RedisClusters {
+    type Object = RedisCluster;
+
+    async fn reconcile(&self, cluster: Arc<RedisCluster>, cx: &Context<RedisCluster>) -> Result<Action> {
+        let identity = Identity::of(&cluster);
+        let (mut settings, mut problems) = Settings::of(&cluster.spec);
+        let paused = facts::flag(&cluster, api::PAUSED);
+        let existing = cx.get::<StatefulSet>(&identity.name).await?;
+        let (storage, resize) = effective_storage(&cluster, existing.as_deref());
+        settings.persistent = storage.is_some();
+        let scripts = render::scripts(&identity);
+        let rendered =
+            |replicas| render::stateful_set(&identity, &settings, storage.as_ref(), &scripts, replicas);
+
+        // A broken spec or a refused child never keeps the operator from repairing what runs.
+        let mut failure = None;
+        let mut workload = existing.as_deref().map(of_stateful_set);
+        let mut credentials = None;
+        if !paused {
+            match self.children(cx, &identity, &settings, &scripts, &problems).await {
+                Ok(passwords) => credentials = Some(passwords),
+                Err(error) => failure = refused(error, &mut problems),
+            }
+            if problems.is_empty() && failure.is_none() && credentials.is_some() {
+                let replicas = workload.as_ref().map_or(settings.size, |workload| workload.replicas);
+                match cx.apply(rendered(replicas)).await {
+                    Ok(applied) => workload = Some(of_stateful_set(&applied)),
+                    Err(error) => failure = refused(error, &mut problems),
+                }
+            }
+        }
+        if credentials.is_none() {
+            credentials =
+                cx.get::<Secret>(&identity.child("system")).await?.as_deref().and_then(Passwords::read);
+        }
+
+        let observation = self
+            .observe(cx, &cluster, &identity, settings.clone(), workload, credentials.as_ref(), &mut problems)
+            .await?;
+        let mut decision = decide(&observation);
+        if matches!(decision.step, Step::Scale(_)) && !problems.is_empty() {
+            decision.step = Step::Settled;
+        }
+        if paused {
+            decision.step = Step::Settled;
+        }
+        tracing::debug!(step = ?decision.step, reasons = ?decision.reasons, "decided");
+        act(&decision.step, &observation, &self.monitors, rendered, cx).await?;
+        let waits = matches!(decision.step, Step::Wait(_) | Step::Settled);
+        if waits || matches!(decision.step, Step::Record(_) | Step::Scale(_)) {
+            let report = Report { problems, storage: resize, paused };
+            let before = cluster.status.as_ref();
+            let after =
+                status(&observation, &decision, &report, before, cluster.metadata.generation, cx.clock());
+            let news = troubles(before, &after);
+            cx.status(after).await?;
+            for (reason, note) in news {
+                cx.event(Event::warning(reason, note));
+            }
+        }
+        announce(cx, &decision);
+        self.metrics.note(&Key::of(&*cluster), &observation, &decision);
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        Ok(match decision.step {
+            Step::Settled => Action::requeue(RESYNC),
+            Step::Wait(after) => Action::requeue(after),
+            _ => Action::requeue(Duration::ZERO),
+        })
+    }
+}
+
+impl Cleanup for RedisClusters {
+    /// Nothing outside the Kubernetes cluster is left behind: children go with their owner, volumes stay.
+    async fn cleanup(&self, cluster: Arc<RedisCluster>, _: &Context<RedisCluster>) -> Result<Action> {
+        self.monitors.forget(&Key::of(&*cluster));
+        Ok(Action::await_change())
+    }
+}
+
+impl RedisClusters {
+    /// Applies all children but the StatefulSet; the passwords are made once and kept.
+    async fn children(
+        &self,
+        cx: &Context<RedisCluster>,
+        identity: &Identity,
+        settings: &Settings,
+        scripts: &Scripts,
+        problems: &[Problem],
+    ) -> Result<Passwords> {
+        let existing = cx.get::<Secret>(&identity.child("system")).await?;
+        let passwords = if let Some(passwords) = existing.as_deref().and_then(Passwords::read) {
+            cx.apply(render::system_secret(identity, &passwords)).await?;
+            passwords
+        } else {
+            // Running servers know only the old passwords; those of the monitors are still right.
+            let passwords = match self.monitors.passwords(&Key::of(&**cx.object())) {
+                Some(passwords) => passwords,
+                None => Passwords::generate()?,
+            };
+            let secret = render::system_secret(identity, &passwords);
+            if existing.is_some() {
+                cx.apply(secret).await?;
+            } else {
+                cx.create(secret).await?;
+            }
+            passwords
+        };
+        for service in render::services(identity) {
+            cx.apply(service).await?;
+        }
+        if let (true, Some(maxmemory)) = (problems.is_empty(), settings.maxmemory) {
+            cx.apply(render::config_map(identity, settings, maxmemory)).await?;
+        }
+        cx.apply(scripts.config_map.clone()).await?;
+        if let Some(budget) = render::disruption_budget(identity, settings) {
+            cx.apply(budget).await?;
+        }
+        Ok(passwords)
+    }
+
+    /// Puts together what Kubernetes and the monitors know.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one observation")]
+    async fn observe(
+        &self,
+        cx: &Context<RedisCluster>,
+        cluster: &RedisCluster,
+        identity: &Identity,
+        settings: Settings,
+        workload: Option<Workload>,
+        passwords: Option<&Passwords>,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Observation> {
+        let key = Key::of(cluster);
+        let index = key.to_string();
+        let pods: BTreeMap<String, Arc<Pod>> = cx
+            .by_index::<Pod>(CLUSTER_INDEX, &index)
+            .await?
+            .into_iter()
+            .map(|pod| (pod.name_any(), pod))
+            .collect();
+        let claims: BTreeMap<String, Arc<PersistentVolumeClaim>> = cx
+            .by_index::<PersistentVolumeClaim>(CLUSTER_INDEX, &index)
+            .await?
+            .into_iter()
+            .map(|claim| (claim.name_any(), claim))
+            .collect();
+        if let Some(passwords) = passwords {
+            let monitored: Vec<Monitored> = pods
+                .values()
+                .filter_map(|pod| {
+                    let facts = facts::pod(pod, Node::Unknown);
+                    Some(Monitored { name: pod.name_any(), uid: facts.uid, ip: facts.ip? })
+                })
+                .collect();
+            let credentials =
+                Credentials { user: "setpoint".to_owned(), password: passwords.operator.clone() };
+            self.monitors.watch(&key, &monitored, &credentials, passwords);
+        }
+        for claim in claims.values() {
+            self.claim_problem(cx, claim, problems).await?;
+        }
+        let tracks = self.monitors.tracks(&key);
+        let now = Instant::now();
+        let confirmed = cluster.annotations().get(api::CONFIRM_DOWN);
+        let replicas = workload.as_ref().map_or(0, |workload| workload.replicas);
+        let mut instances = BTreeMap::new();
+        for ordinal in 0..replicas {
+            let name = identity.pod(ordinal);
+            let pod = pods.get(&name);
+            let track = tracks.get(&name);
+            let of_this_pod = track.filter(|(uid, _)| pod.is_none_or(|pod| pod.uid().as_ref() == Some(uid)));
+            let track = of_this_pod.map(|(_, track)| track);
+            let facts = match pod {
+                None => None,
+                Some(pod) => {
+                    // The node's state only matters for servers that don't answer.
+                    let node = match facts::node_name(pod) {
+                        None => Node::None,
+                        Some(_) if track.is_some_and(|track| track.answer(now).is_some()) => Node::Unknown,
+                        Some(node) => facts::node(cx.live::<NodeObject>(Key::cluster(node)).await?.as_ref()),
+                    };
+                    Some(facts::pod(pod, node))
+                }
+            };
+            let volume = claims.get(&identity.claim(ordinal)).is_some_and(|claim| facts::has_volume(claim));
+            let confirmed = facts.as_ref().is_some_and(|facts| Some(&facts.uid) == confirmed);
+            instances.insert(ordinal, Instance::of(name, facts, track, now, volume, confirmed));
+        }
+        Ok(Observation {
+            now,
+            settings,
+            ledger: facts::ledger(cluster.status.as_ref()),
+            workload,
+            instances,
+            chosen: cluster.annotations().get(api::CHOOSE_PRIMARY).cloned(),
+            accept_data_loss: facts::flag(cluster, api::ACCEPT_DATA_LOSS),
+        })
+    }
+
+    /// Names the field that keeps `claim` from getting a volume.
+    async fn claim_problem(
+        &self,
+        cx: &Context<RedisCluster>,
+        claim: &PersistentVolumeClaim,
+        problems: &mut Vec<Problem>,
+    ) -> Result<()> {
+        if facts::has_volume(claim)
+            || problems.iter().any(|problem| problem.field.starts_with("spec.storage"))
+        {
+            return Ok(());
+        }
+        let class =
+            claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+        if !class.is_empty() && cx.live::<StorageClass>(Key::cluster(class)).await?.is_none() {
+            let message = format!(
+                "storage class \"{class}\" does not exist, so volume claim {} waits for ever",
+                claim.name_any()
+            );
+            problems.push(Problem { field: "spec.storage.storageClass", message });
+            return Ok(());
+        }
+        let created = claim.creation_timestamp().map_or_else(|| cx.clock().now(), |time| time.0);
+        let age = Duration::try_from(cx.clock().now().duration_since(created)).unwrap_or_default();
+        if age > CLAIM_PATIENCE {
+            let size = facts::storage(claim).map(|storage| storage.size).unwrap_or_default();
+            let message = format!(
+                "volume claim {} of {size} has got no volume for {} s",
+                claim.name_any(),
+                age.as_secs()
+            );
+            problems.push(Problem { field: "spec.storage.size", message });
+        }
+        Ok(())
+    }
+}
+
+fn of_stateful_set(set: &StatefulSet) -> Workload {
+    let annotations = set.spec.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+    Workload {
+        replicas: set.spec.replicas.and_then(|replicas| u32::try_from(replicas).ok()).unwrap_or(1),
+        template_hash: annotations.and_then(|all| all.get(TEMPLATE_HASH)).cloned().unwrap_or_default(),
+    }
+}
+
+/// The storage to render: once the StatefulSet exists its own, which cannot be changed; and what to say if
+/// the spec asks for another.
+fn effective_storage(
+    cluster: &RedisCluster,
+    existing: Option<&StatefulSet>,
+) -> (Option<Storage>, Option<String>) {
+    let wanted = cluster.spec.storage.clone();
+    let Some(existing) = existing else { return (wanted, None) };
+    let claims = existing.spec.volume_claim_templates.as_ref();
+    let current = claims.and_then(|claims| claims.first()).and_then(facts::storage);
+    let same = match (&wanted, &current) {
+        (Some(wanted), Some(current)) => {
+            wanted.size == current.size
+                && (wanted.storage_class.is_none() || wanted.storage_class == current.storage_class)
+        }
+        (None, None) => true,
+        _ => false,
+    };
+    let say = |storage: &Option<Storage>| {
+        storage
+            .as_ref()
+            .map_or_else(|| "no volumes".to_owned(), |storage| format!("volumes of {}", storage.size))
+    };
+    let resize = (!same).then(|| {
+        format!(
+            "spec.storage: the servers run with {}; changing to {} is not supported yet",
+            say(&current),
+            say(&wanted)
+        )
+    });
+    (current, resize)
+}
+
+/// A child that the API server finds invalid is a problem to report; any other error is returned.
+fn refused(error: Error, problems: &mut Vec<Problem>) -> Option<Error> {
+    let invalid = error.status().filter(|status| status.code == 422).map(|status| status.message.clone());
+    match invalid {
+        Some(message) => {
+            problems.push(Problem { field: "spec", message });
+            None
+        }
+        None => Some(error),
+    }
+}
+
+/// Warnings for what was fine before and is not any more.
+fn troubles(before: Option<&RedisClusterStatus>, after: &RedisClusterStatus) -> Vec<(String, String)> {
+    let was = |kind: &str| {
+        let conditions = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == kind)
+            .map(|condition| (condition.reason.as_str(), condition.message.as_str()))
+    };
+    after
+        .conditions
+        .iter()
+        .filter(|now| match now.type_.as_str() {
+            "FailoverBlocked" | "RolloutBlocked" => now.status == "True",
+            "ConfigApplied" => matches!(now.reason.as_str(), "InvalidSpec" | "Refused"),
+            "Progressing" => now.reason == "StorageUnavailable",
+            "StorageResized" => true,
+            _ => false,
+        })
+        .filter(|now| {
+            // Messages of waits that go on carry times; the word is what counts there.
+            let word = was(&now.type_).map(|(reason, _)| reason);
+            word != Some(now.reason.as_str())
+        })
+        .map(|now| (now.reason.clone(), now.message.clone()))
+        .collect()
+}
+
+/// Tells users what was done.
+fn announce(cx: &Context<RedisCluster>, decision: &Decision) {
+    if matches!(decision.step, Step::Wait(_) | Step::Settled) {
+        return;
+    }
+    for (warning, reason, note) in decision.reasons.iter().filter_map(event) {
+        cx.event(if warning { Event::warning(reason, note) } else { Event::normal(reason, note) });
+    }
+}

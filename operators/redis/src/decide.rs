@@ -1,0 +1,231 @@
+//! From what was observed to the one thing to do next: pure functions, no clock, no IO.
+//!
+//! The rows of [`decide`] are tried from top to bottom and the first that has something to do wins, so a
+//! repair never waits for upkeep. Each step is carried out, then everything is observed anew.
+
+mod bootstrap;
+mod candidate;
+mod failover;
+#[cfg(test)]
+mod properties;
+mod upkeep;
+
+use std::time::Duration;
+
+pub use upkeep::in_sync;
+
+use crate::observe::{Address, Instance, Ledger, Observation};
+use crate::render::{PORT, Role};
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write the ledger to the status, provided nobody else has.
+    Record(Ledger),
+    /// Take the role label off a pod.
+    Unlabel {
+        /// The pod.
+        pod: String,
+    },
+    /// Put a role label on a pod.
+    Label {
+        /// The pod.
+        pod: String,
+        /// The role.
+        role: Role,
+    },
+    /// Seal and detach a server and disconnect its clients.
+    Demote {
+        /// The pod.
+        pod: String,
+    },
+    /// Have a replica follow nobody.
+    Detach {
+        /// The pod.
+        pod: String,
+    },
+    /// Have a server follow another.
+    Attach {
+        /// The pod.
+        pod: String,
+        /// Address of the primary.
+        to: Address,
+    },
+    /// Make a server the primary that accepts writes while `quorum` replicas follow.
+    Promote {
+        /// The pod.
+        pod: String,
+        /// Its `min-replicas-to-write`.
+        quorum: u32,
+    },
+    /// Change one setting of a running server.
+    Set {
+        /// The pod.
+        pod: String,
+        /// The setting.
+        name: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// Delete a pod whose server doesn't answer, so that its end is proven.
+    Delete {
+        /// The pod.
+        pod: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Have the StatefulSet keep this many pods.
+    Scale(u32),
+    /// Nothing to do now; look again after this time.
+    Wait(Duration),
+    /// Nothing to do until something changes.
+    Settled,
+}
+
+/// Why a step is taken, or why none is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The first primary was chosen.
+    Bootstrapping {
+        /// The pod.
+        pod: String,
+        /// Why this one.
+        why: String,
+    },
+    /// The primary no longer serves; another takes over.
+    FailingOver {
+        /// The old primary.
+        from: String,
+        /// The new one.
+        to: String,
+        /// What happened to the old one, and offsets.
+        why: String,
+    },
+    /// The change of primary is complete.
+    Promoted {
+        /// The new primary.
+        pod: String,
+        /// Number of changes so far.
+        term: i64,
+    },
+    /// The change of primary was given up.
+    Undone {
+        /// The pod that stays the primary.
+        pod: String,
+        /// Why.
+        why: String,
+    },
+    /// A second writable primary was found.
+    SplitBrain {
+        /// The pod that loses.
+        demoted: String,
+    },
+    /// No primary serves and none can be chosen safely.
+    Blocked {
+        /// Why, naming pods and what would help.
+        why: String,
+    },
+    /// No primary serves; waiting for what usually comes by itself.
+    Waiting {
+        /// For what.
+        why: String,
+    },
+    /// The operator does not reach the primary, but replicas do.
+    CannotReachPrimary {
+        /// The primary.
+        pod: String,
+    },
+    /// A setting cannot be applied to running servers.
+    ConfigRefused {
+        /// Path of the field.
+        field: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A setting is not yet in force everywhere.
+    Configuring {
+        /// Which, where.
+        what: String,
+    },
+}
+
+/// A step and its reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What to do.
+    pub step: Step,
+    /// Why.
+    pub reasons: Vec<Reason>,
+}
+
+/// How long to wait where a change of an observation is expected and would wake the controller anyway.
+const SOON: Duration = Duration::from_millis(50);
+
+/// How long to wait where nothing is expected to change.
+const LATER: Duration = Duration::from_secs(1);
+
+type Row = fn(&Observation, &mut Vec<Reason>) -> Option<Step>;
+
+/// The rows, most urgent first.
+const ROWS: [Row; 8] = [
+    upkeep::stray_label,
+    failover::two_primaries,
+    failover::change_of_primary,
+    failover::lost_primary,
+    bootstrap::first_primary,
+    upkeep::serve,
+    upkeep::attach,
+    upkeep::maintain,
+];
+
+/// What to do about `observation`. The same observation always gives the same decision.
+pub fn decide(observation: &Observation) -> Decision {
+    let mut reasons = Vec::new();
+    let step = ROWS.iter().find_map(|row| row(observation, &mut reasons)).unwrap_or(Step::Settled);
+    Decision { step, reasons }
+}
+
+impl Observation {
+    /// The instance whose pod is called `name`.
+    pub fn instance(&self, name: &str) -> Option<&Instance> {
+        self.instances.values().find(|instance| instance.name == name)
+    }
+
+    /// The recorded primary, where no change of primary is going on.
+    pub fn primary(&self) -> Option<&Instance> {
+        let current = self.ledger.current.as_deref()?;
+        (self.ledger.target.as_deref() == Some(current)).then(|| self.instance(current)).flatten()
+    }
+
+    /// The servers that accept writes.
+    fn writable(&self) -> impl Iterator<Item = &Instance> {
+        self.instances
+            .values()
+            .filter(|instance| instance.server().is_some_and(crate::observe::Server::writable))
+    }
+
+    /// The recorded members.
+    fn members(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values().filter(|instance| self.ledger.members.contains(&instance.name))
+    }
+}
+
+impl Instance {
+    /// Where other servers reach this one.
+    fn address(&self) -> Option<Address> {
+        self.ip().map(|ip| Address { ip: ip.to_owned(), port: PORT })
+    }
+
+    /// Whether this server follows `primary`.
+    pub fn follows(&self, primary: &Instance) -> bool {
+        match (self.server(), primary.ip()) {
+            (Some(server), Some(ip)) => server.follows(ip, PORT),
+            _ => false,
+        }
+    }
+}
+
+/// Names in a sentence.
+fn list<'a>(names: impl IntoIterator<Item = &'a Instance>) -> String {
+    names.into_iter().map(|instance| instance.name.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,160 @@
+use std::time::Duration;
+
+use super::{SOON, list};
+use crate::observe::{Instance, Link, Observation, Place, Server, View};
+
+/// How long a primary must be silent before its silence counts.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
+
+/// A replica that lost its link no longer than this before the primary was last seen has its recent writes.
+const FRESHNESS: Duration = Duration::from_secs(5);
+
+/// How long a replica may take to notice that a dead primary's connection is gone.
+const LINK_GRACE: Duration = Duration::from_secs(1);
+
+/// Why no candidate is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// The answer is due after this time.
+    Later(Duration, String),
+    /// Replicas hear the primary; only the operator doesn't.
+    OnlyWeCannotReach,
+    /// It cannot be told without a guess.
+    Blocked(String),
+}
+
+/// The member that is to take over from `primary`, which doesn't serve any more: reached, loaded, in the
+/// primary's line of history, fresh, and the furthest of these.
+pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a Instance, Hold> {
+    if let View::Unreachable { .. } = primary.view {
+        silence_counts(o, primary)?;
+    }
+    let lost = match primary.view {
+        View::Unreachable { since } => Some(since),
+        View::Down(_) => primary.silent,
+        View::Reached(_) => primary.detached,
+    };
+    let reached: Vec<(&Instance, &Server)> = o
+        .members()
+        .filter(|member| {
+            member.name != primary.name && member.pod.as_ref().is_some_and(|pod| !pod.terminating)
+        })
+        .filter_map(|member| Some((member, member.server()?)))
+        .filter(|(_, server)| !server.loading && server.place != Place::Primary)
+        .collect();
+    if let Some(lost) = lost {
+        // Offsets from before the loss say nothing about who has most; the monitors are asking again.
+        if reached.iter().any(|(member, _)| !member.answered_since(lost)) {
+            return Err(Hold::Later(SOON, "for answers of the replicas".to_owned()));
+        }
+        // While the link is up there may be more of the stream to read from it.
+        let draining = reached.iter().any(|(member, server)| {
+            member.follows(primary) && matches!(server.link(), Some(Link::Up { .. }))
+        });
+        if draining
+            && !matches!(primary.view, View::Unreachable { .. })
+            && o.now.saturating_duration_since(lost) < LINK_GRACE
+        {
+            return Err(Hold::Later(SOON, "for replicas to read what the primary sent last".to_owned()));
+        }
+    }
+    let fresh: Vec<(&Instance, &Server)> = match &primary.primary {
+        Some(sighting) => reached
+            .into_iter()
+            .filter(|(_, server)| server.lines.contains(&sighting.line))
+            .filter(|(member, _)| {
+                member.linked.as_ref().is_some_and(|(at, _)| *at + FRESHNESS >= sighting.at)
+            })
+            .collect(),
+        None => without_history(o, reached)?,
+    };
+    fresh
+        .iter()
+        .max_by_key(|(member, server)| {
+            let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
+            let target = o.ledger.target.as_deref() == Some(member.name.as_str());
+            (server.offset, target, ready, std::cmp::Reverse(&member.name))
+        })
+        .map(|(member, _)| *member)
+        .ok_or_else(|| Hold::Blocked(no_candidate(o, primary)))
+}
+
+/// Whether the silence of `primary` may lead to a change: long enough, confirmed by the replicas, and too
+/// few of those that could still help it are out of reach.
+fn silence_counts(o: &Observation, primary: &Instance) -> Result<(), Hold> {
+    let silent = primary.silence(o.now);
+    if silent < UNREACHABLE_AFTER {
+        return Err(Hold::Later(
+            UNREACHABLE_AFTER.saturating_sub(silent),
+            format!("for {} to answer", primary.name),
+        ));
+    }
+    let heard = o.members().any(|member| {
+        member.follows(primary)
+            && member.server().and_then(Server::link).is_some_and(
+                |link| matches!(link, Link::Up { last_io } if last_io < UNREACHABLE_AFTER.as_secs()),
+            )
+    });
+    if heard {
+        return Err(Hold::OnlyWeCannotReach);
+    }
+    let quorum = o.ledger.quorum;
+    let missing: Vec<&Instance> =
+        o.members().filter(|member| member.server().is_none() && !member.down()).collect();
+    let known = o.ledger.members.len();
+    if quorum == 0 {
+        return Err(Hold::Blocked(format!(
+            "{} does not answer and may still accept writes without replicas; need proof of its death",
+            primary.name
+        )));
+    }
+    if missing.len() >= quorum as usize {
+        return Err(Hold::Blocked(format!(
+            "{} of {known} replicas reachable, need {}, or proof of death of {}",
+            known.saturating_sub(missing.len()),
+            (known + 1).saturating_sub(quorum as usize),
+            list(missing.into_iter().chain([primary]))
+        )));
+    }
+    Ok(())
+}
+
+/// Those that may be trusted to have the latest writes where the operator never saw the primary alive: all of
+/// one line, provided that so few members are missing that every acknowledged write reached one of them.
+fn without_history<'a>(
+    o: &Observation,
+    reached: Vec<(&'a Instance, &'a Server)>,
+) -> Result<Vec<(&'a Instance, &'a Server)>, Hold> {
+    let missing: Vec<&Instance> = o.members().filter(|member| member.server().is_none()).collect();
+    if missing.len() >= o.ledger.quorum.max(1) as usize {
+        return Err(Hold::Blocked(format!(
+            "cannot tell which replica is up to date without {}",
+            list(missing)
+        )));
+    }
+    if o.ledger.quorum == 0 {
+        return Err(Hold::Blocked(
+            "cannot tell whether a replica is up to date: writes needed none".to_owned(),
+        ));
+    }
+    // A restarted server has an offset of 0 or 1 in a line of its own.
+    let known: Vec<_> = reached.into_iter().filter(|(_, server)| server.offset > 1).collect();
+    if known.windows(2).any(|pair| pair[0].1.lines[0] != pair[1].1.lines[0]) {
+        return Err(Hold::Blocked(format!(
+            "{} hold different histories",
+            list(known.iter().map(|(member, _)| *member))
+        )));
+    }
+    Ok(known)
+}
+
+fn no_candidate(o: &Observation, primary: &Instance) -> String {
+    let out: Vec<&Instance> = o.members().filter(|member| member.server().is_none()).collect();
+    if o.ledger.members.is_empty() {
+        format!("{} has no replica; waiting for it to come back", primary.name)
+    } else if out.is_empty() {
+        format!("no replica has the recent writes of {}; waiting for it to come back", primary.name)
+    } else {
+        format!("no replica in reach has the recent writes of {}; out of reach: {}", primary.name, list(out))
+    }
+}

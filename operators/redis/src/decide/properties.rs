@@ -1,0 +1,483 @@
+//! Properties of the decisions over random histories of model servers (P1 to P12 of the design).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::{Decision, Step, decide};
+use crate::api::MaxmemoryPolicy;
+use crate::model::World;
+use crate::observe::{
+    Command, Instance, Ledger, Node, Observation, PodFacts, Process, Target, Track, Workload,
+};
+use crate::render::{PORT, Role};
+use crate::settings::Settings;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// What can happen to a cluster.
+#[derive(Clone, Debug)]
+enum Event {
+    /// The operator carries out so many steps, one each 100 ms.
+    Run(u8),
+    /// A client writes through the Service.
+    Write,
+    /// A process dies.
+    Kill(u32),
+    /// The kubelet starts dead processes again.
+    Restart,
+    /// A server is cut off from everyone.
+    Isolate(u32),
+    /// The operator doesn't reach a server.
+    Hide(u32),
+    /// The network is whole again.
+    Heal,
+    /// A pod and its volume are deleted; a new pod comes.
+    Wipe(u32),
+    /// The operator's process restarts: it forgets all but the ledger.
+    Forget,
+}
+
+struct Sim {
+    now: Instant,
+    world: World,
+    tracks: BTreeMap<u32, Track>,
+    pods: BTreeMap<u32, ModelPod>,
+    ledger: Ledger,
+    size: u32,
+    replicas: u32,
+    persistent: bool,
+    steps: Vec<Step>,
+}
+
+struct ModelPod {
+    uid: String,
+    role: Option<Role>,
+}
+
+fn ip(ordinal: u32) -> String {
+    format!("10.0.0.{}", ordinal + 1)
+}
+
+fn name(ordinal: u32) -> String {
+    format!("orders-{ordinal}")
+}
+
+fn ordinal(pod: &str) -> u32 {
+    pod.rsplit_once('-').unwrap().1.parse().unwrap()
+}
+
+impl Sim {
+    fn new(size: u32, persistent: bool) -> Self {
+        let mut sim = Self {
+            now: Instant::now(),
+            world: World::default(),
+            tracks: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            ledger: Ledger::default(),
+            size,
+            replicas: size,
+            persistent,
+            steps: Vec::new(),
+        };
+        sim.create_pods();
+        sim
+    }
+
+    fn create_pods(&mut self) {
+        for ordinal in 0..self.replicas {
+            if !self.pods.contains_key(&ordinal) {
+                let uid = format!("{}-{}", name(ordinal), self.steps.len());
+                self.pods.insert(ordinal, ModelPod { uid, role: None });
+                self.world.start(&ip(ordinal), self.persistent, self.now);
+                let track = self.tracks.get(&ordinal).map(Track::succeeded).unwrap_or_default();
+                self.tracks.insert(ordinal, track);
+            }
+        }
+    }
+
+    fn observe(&self) -> Observation {
+        let instances = (0..self.replicas).map(|ordinal| {
+            let facts = self.pods.get(&ordinal).map(|pod| PodFacts {
+                uid: pod.uid.clone(),
+                ip: Some(ip(ordinal)),
+                node: if self.world.servers.get(&ip(ordinal)).is_some_and(|server| server.isolated) {
+                    Node::Unknown
+                } else {
+                    Node::Ready
+                },
+                terminating: false,
+                ready: true,
+                process: Process::Running,
+                role: pod.role,
+                template_hash: None,
+                trouble: None,
+            });
+            (
+                ordinal,
+                Instance::of(
+                    name(ordinal),
+                    facts,
+                    self.tracks.get(&ordinal),
+                    self.now,
+                    self.persistent,
+                    false,
+                ),
+            )
+        });
+        Observation {
+            now: self.now,
+            settings: Settings {
+                size: self.size,
+                image: "redis:7.0".into(),
+                maxmemory: Some(805_306_368),
+                policy: MaxmemoryPolicy::Noeviction,
+                persistent: self.persistent,
+            },
+            ledger: self.ledger.clone(),
+            workload: Some(Workload { replicas: self.replicas, template_hash: String::new() }),
+            instances: instances.collect(),
+            chosen: None,
+            accept_data_loss: false,
+        }
+    }
+
+    /// Time passes, monitors look, the operator takes one step; the properties of each step are checked.
+    fn tick(&mut self) -> Decision {
+        self.now += TICK;
+        self.world.advance(self.now);
+        for ordinal in 0..self.replicas {
+            let track = self.tracks.entry(ordinal).or_default();
+            let server = self.world.servers.get(&ip(ordinal));
+            match self.world.server(&ip(ordinal), self.now) {
+                Some(server) => {
+                    track.reached(self.now, server);
+                }
+                None if server
+                    .is_some_and(|server| !server.running && !server.hidden && !server.isolated) =>
+                {
+                    track.refused(self.now);
+                }
+                None => {
+                    track.failed(self.now);
+                }
+            }
+        }
+        let observation = self.observe();
+        let decision = decide(&observation);
+        assert_eq!(decision, decide(&observation), "P8: the same observation gives the same decision");
+        self.check(&observation, &decision.step);
+        self.act(&decision.step);
+        let labelled = self.pods.values().filter(|pod| pod.role == Some(Role::Primary)).count();
+        assert!(labelled <= 1, "P1: {labelled} pods are labelled as the primary");
+        self.steps.push(decision.step.clone());
+        decision
+    }
+
+    fn check(&self, observation: &Observation, step: &Step) {
+        match step {
+            Step::Promote { pod, quorum } => {
+                assert_eq!(self.ledger.target.as_ref(), Some(pod), "P4: recorded before the promotion");
+                assert!(self.ledger.quorum <= *quorum, "P12: the recorded quorum is not above the server's");
+                let server =
+                    observation.instance(pod).and_then(Instance::server).expect("P3: only a reached server");
+                assert!(!server.loading, "P3: only a loaded server");
+                for other in (0..self.replicas).filter(|&other| &name(other) != pod) {
+                    assert!(
+                        !self.world.accepts_writes(&ip(other), self.now),
+                        "P2: {} still accepts writes while {pod} is promoted\n{observation:#?}",
+                        name(other)
+                    );
+                }
+            }
+            Step::Attach { pod, .. } => {
+                assert!(self.ledger.members.contains(pod), "P4: recorded before it may receive");
+            }
+            Step::Label { role: Role::Primary, pod } => {
+                let others = self
+                    .pods
+                    .iter()
+                    .filter(|(other, model)| &name(**other) != pod && model.role == Some(Role::Primary));
+                assert_eq!(others.count(), 0, "P5: removed before set");
+            }
+            Step::Record(ledger) => {
+                let chosen =
+                    self.ledger.current.is_none() && self.ledger.target.is_none() && ledger.target.is_some();
+                if chosen {
+                    let known = |instance: &Instance| {
+                        instance.server().is_some() || (instance.down() && !self.persistent)
+                    };
+                    assert!(
+                        observation.instances.values().all(known),
+                        "P7: no first primary without a complete view"
+                    );
+                }
+                assert!(ledger.term >= self.ledger.term);
+            }
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, step: &Step) {
+        let now = self.now;
+        let mut command = |pod: &String, command: Command| {
+            self.world.command(&ip(ordinal(pod)), &command, now);
+        };
+        match step {
+            Step::Record(ledger) => self.ledger = ledger.clone(),
+            Step::Unlabel { pod } => self.pods.get_mut(&ordinal(pod)).unwrap().role = None,
+            Step::Label { pod, role } => self.pods.get_mut(&ordinal(pod)).unwrap().role = Some(*role),
+            Step::Demote { pod } => command(pod, Command::Demote),
+            Step::Detach { pod } => command(pod, Command::Follow(Target::Nobody)),
+            Step::Attach { pod, to } => {
+                assert_eq!(to.port, PORT);
+                command(pod, Command::Follow(Target::Server(to.clone())));
+            }
+            Step::Promote { pod, quorum } => command(pod, Command::Promote { quorum: *quorum }),
+            Step::Set { pod, name, value } => command(pod, Command::Set { name, value: value.clone() }),
+            Step::Delete { pod, .. } => {
+                // The kubelet of a ready node ends the process; the StatefulSet makes a new pod on the same volume.
+                let ordinal = ordinal(pod);
+                self.world.kill(&ip(ordinal));
+                self.pods.remove(&ordinal);
+                let track = self.tracks.get(&ordinal).map(Track::succeeded).unwrap_or_default();
+                self.tracks.insert(ordinal, track);
+                self.create_pods();
+            }
+            Step::Scale(replicas) => {
+                assert!(*replicas > self.replicas, "never fewer");
+                self.replicas = *replicas;
+                self.create_pods();
+            }
+            Step::Wait(_) | Step::Settled => {}
+        }
+    }
+
+    /// The server that the Service leads to.
+    fn service(&self) -> Option<String> {
+        self.pods.iter().find(|(_, pod)| pod.role == Some(Role::Primary)).map(|(&ordinal, _)| ip(ordinal))
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::Run(ticks) => {
+                for _ in 0..*ticks {
+                    self.tick();
+                }
+            }
+            Event::Write => {
+                if let Some(ip) = self.service() {
+                    self.world.write(&ip, self.now);
+                }
+            }
+            Event::Kill(which) => self.world.kill(&ip(which % self.replicas)),
+            Event::Restart => self.restart(),
+            Event::Isolate(which) => self.with(*which, |server| server.isolated = true),
+            Event::Hide(which) => self.with(*which, |server| server.hidden = true),
+            Event::Heal => self.heal(),
+            Event::Wipe(which) => {
+                let which = which % self.replicas;
+                self.world.remove(&ip(which));
+                self.pods.remove(&which);
+                self.create_pods();
+            }
+            Event::Forget => self.tracks.clear(),
+        }
+    }
+
+    fn with(&mut self, which: u32, change: impl FnOnce(&mut crate::model::ModelServer)) {
+        if let Some(server) = self.world.servers.get_mut(&ip(which % self.replicas)) {
+            change(server);
+        }
+    }
+
+    fn restart(&mut self) {
+        let dead: Vec<String> = self
+            .world
+            .servers
+            .iter()
+            .filter(|(_, server)| !server.running)
+            .map(|(ip, _)| ip.clone())
+            .collect();
+        for ip in dead {
+            self.world.start(&ip, self.persistent, self.now);
+        }
+    }
+
+    fn heal(&mut self) {
+        for server in self.world.servers.values_mut() {
+            server.isolated = false;
+            server.hidden = false;
+        }
+    }
+
+    /// After the last fault: runs until nothing is left to do.
+    fn converge(&mut self) -> Result<(), String> {
+        self.heal();
+        self.restart();
+        let (mut last, mut calm) = (None, 0);
+        for _ in 0..900 {
+            let decision = self.tick();
+            calm = if decision.step == Step::Settled { calm + 1 } else { 0 };
+            if calm == 30 {
+                return Ok(());
+            }
+            last = Some(decision);
+        }
+        Err(format!("P11: not settled after 90 s: {last:?}\n{:?}", self.observe()))
+    }
+
+    fn settled(&self) {
+        let primary = self.service().expect("the Service leads somewhere");
+        assert!(self.world.accepts_writes(&primary, self.now), "the primary accepts writes");
+        for ordinal in (0..self.replicas).filter(|&other| ip(other) != primary) {
+            assert_eq!(
+                self.pods[&ordinal].role,
+                Some(Role::Replica),
+                "{} is labelled as a replica",
+                name(ordinal)
+            );
+            assert_eq!(
+                self.world.servers[&ip(ordinal)].log,
+                self.world.servers[&primary].log,
+                "{} is in sync",
+                name(ordinal)
+            );
+        }
+    }
+
+    fn lost(&self) -> usize {
+        let primary = self.service().expect("the Service leads somewhere");
+        let log: std::collections::BTreeSet<u64> = self.world.servers[&primary].log.iter().copied().collect();
+        self.world.acknowledged.difference(&log).count()
+    }
+}
+
+fn deaths() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (1u8..30).prop_map(Event::Run),
+        4 => Just(Event::Write),
+        2 => (0u32..5).prop_map(Event::Kill),
+        2 => Just(Event::Restart),
+        1 => Just(Event::Forget),
+    ]
+}
+
+fn anything() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => deaths(),
+        1 => (0u32..5).prop_map(Event::Isolate),
+        1 => (0u32..5).prop_map(Event::Hide),
+        2 => Just(Event::Heal),
+        1 => (0u32..5).prop_map(Event::Wipe),
+        1 => (30u8..120).prop_map(Event::Run),
+    ]
+}
+
+proptest! {
+    /// Processes that die and come back cost no acknowledged write, and every history ends settled.
+    #[test]
+    fn deaths_of_processes_lose_nothing(size in 1u32..=5, events in prop::collection::vec(deaths(), 1..40)) {
+        let mut sim = Sim::new(size, true);
+        for event in &events {
+            sim.happen(event);
+        }
+        sim.converge().unwrap();
+        sim.settled();
+        prop_assert_eq!(sim.lost(), 0, "acknowledged writes are gone; steps: {:?}", sim.steps);
+    }
+
+    /// Whatever happens, the properties of each step hold (see `Sim::check`), and a history without a loss of
+    /// volumes ends settled.
+    #[test]
+    fn every_step_is_safe(size in 1u32..=5, persistent: bool, events in prop::collection::vec(anything(), 1..60)) {
+        let mut sim = Sim::new(size, persistent);
+        for event in &events {
+            sim.happen(event);
+        }
+        let wiped = events.iter().any(|event| matches!(event, Event::Wipe(_)));
+        match sim.converge() {
+            Ok(()) => sim.settled(),
+            Err(why) => prop_assert!(wiped && why.contains("Blocked"), "{}\nsteps: {:?}", why, sim.steps),
+        }
+    }
+}
+
+#[test]
+fn a_new_cluster_settles() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!(sim.ledger.current.as_deref(), Some("orders-0"));
+    assert_eq!((sim.ledger.term, sim.ledger.quorum, sim.ledger.members.len()), (1, 1, 2));
+}
+
+#[test]
+fn a_dead_primary_is_replaced_within_a_second() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    for _ in 0..10 {
+        assert!(sim.world.write(&ip(0), sim.now));
+    }
+    sim.world.kill(&ip(0));
+    let start = sim.now;
+    while !sim.service().is_some_and(|ip| sim.world.accepts_writes(&ip, sim.now)) {
+        sim.tick();
+        assert!(sim.now - start < Duration::from_millis(1500), "{:?}\n{:?}", sim.steps, sim.observe());
+    }
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!(sim.lost(), 0);
+    assert_ne!(sim.service(), Some(ip(0)), "the old primary comes back as a replica");
+}
+
+#[test]
+fn an_isolated_primary_is_fenced_before_another_is_promoted() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    sim.happen(&Event::Isolate(0));
+    let start = sim.now;
+    while sim.service() != Some(ip(1)) && sim.service() != Some(ip(2)) {
+        sim.tick();
+        assert!(sim.now - start < Duration::from_secs(15), "{:?}", sim.steps);
+    }
+    sim.converge().unwrap();
+    sim.settled();
+}
+
+#[test]
+fn replicas_that_hear_the_primary_keep_it() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    sim.happen(&Event::Hide(0));
+    sim.happen(&Event::Run(200));
+    assert_eq!(sim.service(), Some(ip(0)));
+    assert_eq!(sim.ledger.term, 1);
+}
+
+#[test]
+fn scaling_up_adds_replicas_and_raises_the_quorum() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    sim.size = 5;
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!((sim.replicas, sim.ledger.quorum, sim.ledger.members.len()), (5, 2, 4));
+}
+
+#[test]
+fn lost_volumes_of_all_servers_stop_for_a_human() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    sim.world.write(&ip(0), sim.now);
+    sim.happen(&Event::Run(10));
+    for ordinal in 0..3 {
+        sim.world.remove(&ip(ordinal));
+        sim.pods.remove(&ordinal);
+    }
+    sim.create_pods();
+    let stopped = sim.converge().unwrap_err();
+    assert!(stopped.contains("every server is empty"), "{stopped}");
+}

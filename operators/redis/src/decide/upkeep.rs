@@ -1,0 +1,176 @@
+use super::{Reason, Step};
+use crate::api::MaxmemoryPolicy;
+use crate::observe::{Instance, Ledger, Link, Observation, Place, Server};
+use crate::render::Role;
+
+/// A pod that is not to be the primary carries its label. Comes before all else: the Service must never
+/// lead to two, nor to one that is being replaced.
+pub(super) fn stray_label(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> {
+    let rightful = o.ledger.target.as_deref().or(o.ledger.current.as_deref());
+    o.instances
+        .values()
+        .find(|instance| {
+            instance.pod.as_ref().is_some_and(|pod| pod.role == Some(Role::Primary))
+                && rightful != Some(instance.name.as_str())
+        })
+        .map(|instance| Step::Unlabel { pod: instance.name.clone() })
+}
+
+/// The recorded primary accepts writes: the Service may lead to it.
+pub(super) fn serve(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> {
+    let primary = o.primary()?;
+    let labelled = primary.pod.as_ref().is_none_or(|pod| pod.role == Some(Role::Primary));
+    (!labelled && primary.server().is_some_and(Server::writable))
+        .then(|| Step::Label { pod: primary.name.clone(), role: Role::Primary })
+}
+
+/// Servers that follow nobody, or the wrong one, join the primary: recorded as members first.
+pub(super) fn attach(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> {
+    let primary = o.primary()?;
+    let wrong: Vec<&Instance> = astray(o, primary).collect();
+    if wrong.iter().any(|instance| !o.ledger.members.contains(&instance.name)) {
+        let members =
+            o.ledger.members.iter().cloned().chain(wrong.iter().map(|instance| instance.name.clone()));
+        return Some(Step::Record(Ledger { members: members.collect(), ..o.ledger.clone() }));
+    }
+    attach_members(o, primary)
+}
+
+/// The next recorded member that doesn't follow `primary` is told to.
+pub(super) fn attach_members(o: &Observation, primary: &Instance) -> Option<Step> {
+    let to = primary.address()?;
+    let member = astray(o, primary).find(|instance| o.ledger.members.contains(&instance.name))?;
+    Some(Step::Attach { pod: member.name.clone(), to })
+}
+
+/// Loaded servers that should follow `primary` but don't.
+fn astray<'a>(o: &'a Observation, primary: &'a Instance) -> impl Iterator<Item = &'a Instance> {
+    o.instances.values().filter(move |instance| {
+        instance.name != primary.name
+            && instance.pod.as_ref().is_some_and(|pod| !pod.terminating)
+            && !instance.follows(primary)
+            && instance.server().is_some_and(|server| !server.loading && !server.writable())
+    })
+}
+
+/// Labels, quorum and live settings, then the number of servers. Nothing here disturbs a server.
+pub(super) fn maintain(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step> {
+    let primary = o.primary()?;
+    let server = primary.server()?;
+    labels(o, primary)
+        .or_else(|| members(o))
+        .or_else(|| quorum(o, primary, server))
+        .or_else(|| settings(o, primary, reasons))
+        .or_else(|| {
+            (server.keys > 0 && !o.ledger.holds_data)
+                .then(|| Step::Record(Ledger { holds_data: true, ..o.ledger.clone() }))
+        })
+        .or_else(|| scale(o))
+}
+
+/// Replicas in sync are admitted.
+fn labels(o: &Observation, primary: &Instance) -> Option<Step> {
+    let replica = |instance: &&Instance| {
+        let labelled = instance.pod.as_ref().is_some_and(|pod| pod.role == Some(Role::Replica));
+        instance.name != primary.name && in_sync(instance, primary) && !labelled
+    };
+    let instance = o.instances.values().find(replica)?;
+    Some(Step::Label { pod: instance.name.clone(), role: Role::Replica })
+}
+
+/// Whether `instance` follows `primary` and hears it: a link counts as up for a minute after the last byte.
+pub fn in_sync(instance: &Instance, primary: &Instance) -> bool {
+    let hears = |server: &Server| matches!(server.link(), Some(Link::Up { last_io }) if last_io <= 3);
+    instance.follows(primary) && instance.server().is_some_and(hears)
+}
+
+/// Members that are proven not to run receive nothing any more.
+fn members(o: &Observation) -> Option<Step> {
+    let members = o
+        .ledger
+        .members
+        .iter()
+        .filter(|name| o.instance(name).is_some_and(|instance| !instance.down()))
+        .cloned();
+    let members = members.collect();
+    (members != o.ledger.members).then(|| Step::Record(Ledger { members, ..o.ledger.clone() }))
+}
+
+/// Half of the servers: a majority with the primary.
+pub(super) fn target_quorum(o: &Observation) -> u32 {
+    o.workload.as_ref().map_or(o.settings.size, |workload| o.settings.size.min(workload.replicas)) / 2
+}
+
+/// As many replicas as wanted must confirm, but never more than there are, so that a lost one doesn't stop
+/// writes. The record is lowered before the server and raised after it.
+fn quorum(o: &Observation, primary: &Instance, server: &Server) -> Option<Step> {
+    let confirms = |instance: &&Instance| {
+        let listed = |ip: &str| {
+            server.followers.iter().any(|follower| follower.ip == ip && follower.online && follower.lag <= 3)
+        };
+        in_sync(instance, primary) || instance.ip().is_some_and(listed)
+    };
+    let confirming = o.members().filter(confirms).count();
+    let wanted = target_quorum(o).min(u32::try_from(confirming).unwrap_or(u32::MAX));
+    let record = || Some(Step::Record(Ledger { quorum: wanted, ..o.ledger.clone() }));
+    if wanted < o.ledger.quorum {
+        record()
+    } else if server.quorum != wanted {
+        Some(Step::Set {
+            pod: primary.name.clone(),
+            name: "min-replicas-to-write",
+            value: wanted.to_string(),
+        })
+    } else if wanted > o.ledger.quorum {
+        record()
+    } else {
+        None
+    }
+}
+
+/// What running servers must have in force.
+fn settings(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> Option<Step> {
+    let wanted = &o.settings;
+    let running = || {
+        o.instances
+            .values()
+            .filter_map(|instance| Some((instance, instance.server()?)))
+            .filter(|(_, server)| !server.loading)
+    };
+    let set = |instance: &Instance, name: &'static str, value: String| {
+        Some(Step::Set { pod: instance.name.clone(), name, value })
+    };
+    for (instance, server) in running() {
+        if in_sync(instance, primary) && !server.serve_stale && server.place != Place::Primary {
+            return set(instance, "replica-serve-stale-data", "yes".to_owned());
+        }
+    }
+    let policy = wanted.policy.as_str();
+    if let Some((instance, _)) = running().find(|(_, server)| server.policy != policy) {
+        reasons.push(Reason::Configuring { what: format!("maxmemory-policy on {}", instance.name) });
+        return set(instance, "maxmemory-policy", policy.to_owned());
+    }
+    let maxmemory = wanted.maxmemory?;
+    // Below what is in use a server that may not evict would refuse every write.
+    let full: Vec<&Instance> = running()
+        .filter(|(_, server)| server.maxmemory != maxmemory && server.used_memory > maxmemory)
+        .map(|(instance, _)| instance)
+        .collect();
+    if !full.is_empty() && wanted.policy != MaxmemoryPolicy::AllkeysLru {
+        let why = format!(
+            "{maxmemory} bytes are less than what {} use, and maxmemoryPolicy {policy} does not free enough: raise it or evict all keys",
+            super::list(full)
+        );
+        reasons.push(Reason::ConfigRefused { field: "spec.config.maxmemory", why });
+        return None;
+    }
+    let (instance, _) = running().find(|(_, server)| server.maxmemory != maxmemory)?;
+    reasons.push(Reason::Configuring { what: format!("maxmemory on {}", instance.name) });
+    set(instance, "maxmemory", maxmemory.to_string())
+}
+
+/// More servers, once the primary serves; never fewer.
+fn scale(o: &Observation) -> Option<Step> {
+    let workload = o.workload.as_ref()?;
+    (workload.replicas < o.settings.size).then_some(Step::Scale(o.settings.size))
+}

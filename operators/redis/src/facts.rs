@@ -1,0 +1,91 @@
+//! What Kubernetes says, as facts for an observation: pure functions over its objects.
+
+use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+
+use crate::api::{RedisCluster, RedisClusterStatus, Storage};
+use crate::observe::{Ledger, Node, PodFacts, Process};
+use crate::render::{Role, TEMPLATE_HASH};
+
+/// What `pod` says of itself, on a node in state `node`.
+pub fn pod(pod: &Pod, node: Node) -> PodFacts {
+    let status = pod.status.as_ref();
+    let conditions = || status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let container = status.and_then(|status| status.container_statuses.as_ref()).and_then(|all| all.first());
+    let state = container.and_then(|container| container.state.as_ref());
+    let waiting = state.and_then(|state| state.waiting.as_ref());
+    let process = match state {
+        Some(state) if state.running.is_some() => Process::Running,
+        Some(state) if state.terminated.is_some() => Process::Terminated,
+        Some(state) if state.waiting.is_some() => Process::Waiting,
+        _ => Process::Unknown,
+    };
+    let text = |reason: Option<&String>, message: Option<&String>| match (reason, message) {
+        (Some(reason), Some(message)) => Some(format!("{reason}: {message}")),
+        (reason, message) => reason.or(message).cloned(),
+    };
+    let unscheduled =
+        conditions().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    let trouble = unscheduled
+        .and_then(|condition| text(condition.reason.as_ref(), condition.message.as_ref()))
+        .or_else(|| waiting.and_then(|waiting| text(waiting.reason.as_ref(), waiting.message.as_ref())));
+    PodFacts {
+        uid: pod.uid().unwrap_or_default(),
+        ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
+        node,
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        ready: conditions().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        process,
+        role: Role::of(pod.labels()),
+        template_hash: pod.annotations().get(TEMPLATE_HASH).cloned(),
+        trouble,
+    }
+}
+
+/// The name of the node that `pod` runs on.
+pub fn node_name(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// State of a node that a pod runs on; none if the object is gone.
+pub fn node(node: Option<&NodeObject>) -> Node {
+    let Some(node) = node else { return Node::Gone };
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).into_iter().flatten();
+    if taints.into_iter().any(|taint| taint.key == "node.kubernetes.io/out-of-service") {
+        return Node::Gone;
+    }
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let ready =
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if ready { Node::Ready } else { Node::Unknown }
+}
+
+/// Whether `claim` has a volume, which may hold data.
+pub fn has_volume(claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref()).is_some_and(|name| !name.is_empty())
+}
+
+/// The storage that a StatefulSet was made with: its volume claims can't be changed afterwards.
+pub fn storage(claim: &PersistentVolumeClaim) -> Option<Storage> {
+    let spec = claim.spec.as_ref()?;
+    let size = spec.resources.as_ref()?.requests.as_ref()?.get("storage")?.0.clone();
+    Some(Storage { size, storage_class: spec.storage_class_name.clone() })
+}
+
+/// What the operator remembers in `status`.
+pub fn ledger(status: Option<&RedisClusterStatus>) -> Ledger {
+    let Some(status) = status else { return Ledger::default() };
+    Ledger {
+        current: status.current_primary.clone(),
+        target: status.target_primary.clone(),
+        term: status.term,
+        members: status.members.iter().cloned().collect(),
+        quorum: status.write_quorum,
+        holds_data: status.holds_data,
+    }
+}
+
+/// Whether the annotation `name` says `true`.
+pub fn flag(cluster: &RedisCluster, name: &str) -> bool {
+    cluster.annotations().get(name).is_some_and(|value| value == "true")
+}

@@ -1,0 +1,7 @@
+//! The redis-operator: `redis-operator run`, `redis-operator manifests`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    redis_operator::operator().main()
+}

@@ -1,0 +1,284 @@
+//! A model of Redis replication for simulated time: enough to be wrong in the ways that matter. Processes
+//! die and come back with what they wrote to disk, replicas lag, networks break, clients write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::observe::{Address, Command, Follower, Link, Place, Server, Target};
+use crate::render::{NOBODY, PORT, SEALED};
+
+/// How long a copy of the whole data takes.
+const FULL_SYNC: Duration = Duration::from_millis(300);
+
+/// `min-replicas-max-lag`.
+const MAX_LAG: Duration = Duration::from_secs(3);
+
+/// All servers, by IP address.
+#[derive(Debug, Default)]
+pub struct World {
+    /// The servers.
+    pub servers: BTreeMap<String, ModelServer>,
+    /// Every write that a client was told to be done.
+    pub acknowledged: BTreeSet<u64>,
+    /// The last number given to a write, a process or a line.
+    serial: u64,
+}
+
+/// One server.
+#[derive(Debug)]
+pub struct ModelServer {
+    /// The process runs.
+    pub running: bool,
+    /// Neither the operator nor another server reaches it.
+    pub isolated: bool,
+    /// The operator does not reach it.
+    pub hidden: bool,
+    /// `maxmemory`.
+    pub maxmemory: u64,
+    /// `maxmemory-policy`.
+    pub policy: String,
+    /// Numbers of the writes that it has.
+    pub log: Vec<u64>,
+    persistent: bool,
+    run: u64,
+    loading_until: Instant,
+    primary: bool,
+    of: Option<String>,
+    link: ModelLink,
+    heard: Instant,
+    acks: BTreeMap<String, Instant>,
+    in_flight: Vec<u64>,
+    lines: [u64; 2],
+    offset: u64,
+    quorum: u32,
+    serve_stale: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ModelLink {
+    Down,
+    Syncing(Instant),
+    Up,
+}
+
+impl World {
+    /// Starts the process at `ip`, as `start.sh` does.
+    pub fn start(&mut self, ip: &str, persistent: bool, now: Instant) {
+        self.serial += 2;
+        let before = self.servers.remove(ip);
+        let (isolated, hidden) =
+            before.as_ref().map_or((false, false), |server| (server.isolated, server.hidden));
+        let log = before.filter(|server| server.persistent).map(|server| server.log).unwrap_or_default();
+        let loading_until = now + if log.is_empty() { Duration::ZERO } else { Duration::from_millis(200) };
+        let server = ModelServer {
+            running: true,
+            isolated,
+            hidden,
+            maxmemory: 805_306_368,
+            policy: "noeviction".into(),
+            log,
+            persistent,
+            run: self.serial,
+            loading_until,
+            primary: false,
+            of: None,
+            link: ModelLink::Down,
+            heard: now,
+            acks: BTreeMap::new(),
+            in_flight: Vec::new(),
+            lines: [self.serial + 1, 0],
+            offset: 0,
+            quorum: SEALED,
+            serve_stale: false,
+        };
+        self.serial += 1;
+        self.servers.insert(ip.to_owned(), server);
+    }
+
+    /// Kills the process at `ip`. What it sent before still arrives.
+    pub fn kill(&mut self, ip: &str) {
+        if let Some(server) = self.servers.get_mut(ip) {
+            server.running = false;
+            server.in_flight.clear();
+        }
+    }
+
+    /// Removes the server at `ip` with its disk.
+    pub fn remove(&mut self, ip: &str) {
+        self.servers.remove(ip);
+    }
+
+    /// What the server at `ip` answers.
+    pub fn server(&self, ip: &str, now: Instant) -> Option<Server> {
+        let server =
+            self.servers.get(ip).filter(|server| server.running && !server.isolated && !server.hidden)?;
+        let place = if server.primary {
+            Place::Primary
+        } else {
+            let (of_ip, port) = server.of.as_ref().map_or(NOBODY, |of| (of.as_str(), PORT));
+            let link = match server.link {
+                ModelLink::Down => Link::Down,
+                ModelLink::Syncing(_) => Link::Syncing,
+                ModelLink::Up => Link::Up { last_io: now.saturating_duration_since(server.heard).as_secs() },
+            };
+            Place::Replica { of: Address { ip: of_ip.to_owned(), port }, link }
+        };
+        let followers = self
+            .servers
+            .iter()
+            .filter(|(_, other)| other.running && !other.primary && other.of.as_deref() == Some(ip));
+        let followers =
+            followers.filter(|(_, other)| other.link == ModelLink::Up).map(|(follower, _)| Follower {
+                ip: follower.clone(),
+                online: true,
+                lag: server.acks.get(follower).map_or(0, |at| now.saturating_duration_since(*at).as_secs()),
+            });
+        Some(Server {
+            run_id: server.run.to_string(),
+            version: "7.0.15".into(),
+            place,
+            loading: now < server.loading_until,
+            lines: server.lines.map(|line| line.to_string()),
+            offset: server.offset,
+            followers: if server.primary { followers.collect() } else { Vec::new() },
+            quorum: server.quorum,
+            serve_stale: server.serve_stale,
+            maxmemory: server.maxmemory,
+            policy: server.policy.clone(),
+            used_memory: 1_000_000,
+            keys: server.log.len() as u64,
+            write_error: false,
+        })
+    }
+
+    /// Carries out `command` at `ip`; false if the server doesn't answer.
+    pub fn command(&mut self, ip: &str, command: &Command, now: Instant) -> bool {
+        self.serial += 1;
+        let line = self.serial;
+        let Some(server) =
+            self.servers.get_mut(ip).filter(|server| server.running && !server.isolated && !server.hidden)
+        else {
+            return false;
+        };
+        let follow = |server: &mut ModelServer, of: Option<String>| {
+            server.primary = false;
+            server.link = ModelLink::Down;
+            server.in_flight.clear();
+            server.of = of;
+        };
+        match command {
+            Command::Follow(Target::Nobody) => follow(server, None),
+            Command::Follow(Target::Server(address)) => follow(server, Some(address.ip.clone())),
+            Command::Demote => {
+                server.quorum = SEALED;
+                follow(server, None);
+            }
+            Command::Promote { quorum } => {
+                server.quorum = *quorum;
+                if !server.primary {
+                    server.primary = true;
+                    server.acks.clear();
+                    server.lines = [line, server.lines[0]];
+                    server.offset = server.offset.max(1);
+                }
+            }
+            Command::Set { name, value } => match *name {
+                "min-replicas-to-write" => server.quorum = value.parse().unwrap(),
+                "replica-serve-stale-data" => server.serve_stale = value == "yes",
+                "maxmemory" => server.maxmemory = value.parse().unwrap(),
+                "maxmemory-policy" => server.policy.clone_from(value),
+                other => panic!("the model does not know {other}"),
+            },
+        }
+        self.advance(now);
+        true
+    }
+
+    /// Whether the server at `ip` would accept a write now.
+    pub fn accepts_writes(&self, ip: &str, now: Instant) -> bool {
+        self.servers.get(ip).is_some_and(|server| {
+            let good =
+                server.acks.values().filter(|at| now.saturating_duration_since(**at) <= MAX_LAG).count();
+            server.running && server.primary && now >= server.loading_until && good >= server.quorum as usize
+        })
+    }
+
+    /// A client writes to the server at `ip`; true if it was told that this was done.
+    pub fn write(&mut self, ip: &str, now: Instant) -> bool {
+        if !self.accepts_writes(ip, now) {
+            return false;
+        }
+        self.serial += 1;
+        let number = self.serial;
+        let isolated = self.servers[ip].isolated;
+        if let Some(server) = self.servers.get_mut(ip) {
+            server.log.push(number);
+            server.offset += 10;
+        }
+        if !isolated {
+            for replica in self.servers.values_mut() {
+                if replica.of.as_deref() == Some(ip)
+                    && !replica.primary
+                    && replica.link == ModelLink::Up
+                    && !replica.isolated
+                {
+                    replica.in_flight.push(number);
+                }
+            }
+        }
+        self.acknowledged.insert(number);
+        true
+    }
+
+    /// Lets replication happen.
+    pub fn advance(&mut self, now: Instant) {
+        let names: Vec<String> = self.servers.keys().cloned().collect();
+        for name in names {
+            let Some(mut server) = self.servers.remove(&name) else { continue };
+            if server.running && !server.primary && now >= server.loading_until {
+                self.replicate(&name, &mut server, now);
+            }
+            self.servers.insert(name, server);
+        }
+    }
+
+    fn replicate(&mut self, name: &str, replica: &mut ModelServer, now: Instant) {
+        for number in std::mem::take(&mut replica.in_flight) {
+            replica.log.push(number);
+            replica.offset += 10;
+        }
+        let Some(of) = replica.of.clone() else { return };
+        let source = self.servers.get_mut(&of);
+        if replica.isolated || source.as_ref().is_some_and(|source| source.isolated) {
+            // Nothing arrives, but nobody hangs up: an open link stays open.
+            return;
+        }
+        let Some(source) =
+            source.filter(|source| source.running && source.primary && now >= source.loading_until)
+        else {
+            replica.link = ModelLink::Down;
+            return;
+        };
+        let shares = source.lines.iter().any(|line| *line != 0 && replica.lines[0] == *line);
+        let partial = shares
+            && replica.offset <= source.offset
+            && replica.offset > 0
+            && source.log.starts_with(&replica.log);
+        match replica.link {
+            ModelLink::Down if !partial => {
+                replica.link = ModelLink::Syncing(now + FULL_SYNC);
+                return;
+            }
+            ModelLink::Syncing(until) if now < until => return,
+            _ => {}
+        }
+        replica.link = ModelLink::Up;
+        replica.log.clone_from(&source.log);
+        replica.offset = source.offset;
+        replica.lines = source.lines;
+        replica.heard = now;
+        source.acks.insert(name.to_owned(), now);
+    }
+}

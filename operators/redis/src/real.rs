@@ -1,0 +1,350 @@
+//! Decisions and monitors against real redis-server processes, started with the rendered files on addresses
+//! of the loopback network. Skipped, saying so, where no redis-server is installed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use setpoint::Key;
+use tempfile::TempDir;
+use tokio::process::{Child, Command as Process};
+use tokio::time::{Instant, sleep};
+
+use crate::api::{RedisCluster, RedisClusterSpec};
+use crate::decide::{Decision, Step, decide};
+use crate::observe::{
+    Command, Credentials, Instance, Ledger, Monitored, Monitors, Node, Observation, PodFacts,
+    Process as State, Resp, Target, Workload,
+};
+use crate::render::{self, Identity, PORT, Passwords, Role};
+use crate::settings::Settings;
+
+/// A cluster without Kubernetes: processes, and labels in memory.
+struct Rig {
+    folder: TempDir,
+    net: u8,
+    monitors: Monitors,
+    passwords: Passwords,
+    ledger: Ledger,
+    settings: Settings,
+    pods: BTreeMap<u32, (Child, Option<Role>)>,
+}
+
+fn installed() -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("redis-server").exists()));
+    if !found {
+        eprintln!("skipped: no redis-server is installed");
+    }
+    found
+}
+
+impl Rig {
+    fn new(net: u8) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = RedisClusterSpec {
+            size: 3,
+            image: "redis:7.0".into(),
+            version: None,
+            config: None,
+            storage: Some(crate::api::Storage { size: "1Gi".into(), storage_class: None }),
+        };
+        let cluster = RedisCluster::new("orders", spec);
+        let identity = Identity::of(&cluster);
+        let (settings, _) = Settings::of(&cluster.spec);
+        let passwords = Passwords::generate().unwrap();
+        let system = folder.path().join("system");
+        std::fs::create_dir(&system).unwrap();
+        for (name, text) in render::system_secret(&identity, &passwords).data.unwrap() {
+            std::fs::write(system.join(name), text.0).unwrap();
+        }
+        let config =
+            render::config_map(&identity, &settings, 805_306_368).data.unwrap()["redis.conf"].clone();
+        let config = config.replace("/etc/redis-system", system.to_str().unwrap()).replace("dir /data\n", "");
+        std::fs::write(folder.path().join("redis.conf"), config).unwrap();
+        for (name, text) in render::scripts(&identity).config_map.data.unwrap() {
+            let text = text.replace("/etc/redis-system", system.to_str().unwrap());
+            std::fs::write(
+                folder.path().join(name),
+                text.replace("/etc/redis/", &format!("{}/", folder.path().display())),
+            )
+            .unwrap();
+        }
+        let mut rig = Self {
+            folder,
+            net,
+            monitors: Monitors::new(Arc::new(Resp)),
+            passwords,
+            ledger: Ledger::default(),
+            settings,
+            pods: BTreeMap::new(),
+        };
+        for ordinal in 0..3 {
+            rig.start(ordinal);
+        }
+        rig
+    }
+
+    fn ip(&self, ordinal: u32) -> String {
+        format!("127.91.{}.{}", self.net, ordinal + 1)
+    }
+
+    /// Starts the server as `start.sh` does; the address and folder that a pod's namespaces give come as flags.
+    fn start(&mut self, ordinal: u32) {
+        let data = self.folder.path().join(format!("data-{ordinal}"));
+        std::fs::create_dir_all(&data).unwrap();
+        let ip = self.ip(ordinal);
+        let child = Process::new("redis-server")
+            .arg(self.folder.path().join("redis.conf"))
+            .args([
+                "--replica-announce-ip",
+                &ip,
+                "--bind",
+                &ip,
+                "--bind-source-addr",
+                &ip,
+                "--logfile",
+                "log",
+            ])
+            .arg("--dir")
+            .arg(&data)
+            .stdout(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let role = self.pods.remove(&ordinal).and_then(|(_, role)| role);
+        self.pods.insert(ordinal, (child, role));
+    }
+
+    fn key() -> Key {
+        Key::new("shop", "orders")
+    }
+
+    fn observe(&mut self) -> Observation {
+        let key = Self::key();
+        let monitored: Vec<Monitored> = (0..3)
+            .map(|ordinal| Monitored {
+                name: format!("orders-{ordinal}"),
+                uid: format!("uid-{ordinal}"),
+                ip: self.ip(ordinal),
+            })
+            .collect();
+        let credentials = Credentials { user: "setpoint".into(), password: self.passwords.operator.clone() };
+        self.monitors.watch(&key, &monitored, &credentials, &self.passwords);
+        let tracks = self.monitors.tracks(&key);
+        let now = Instant::now();
+        let instances = monitored.iter().zip(0..).map(|(pod, ordinal)| {
+            let facts = PodFacts {
+                uid: pod.uid.clone(),
+                ip: Some(pod.ip.clone()),
+                node: Node::Ready,
+                terminating: false,
+                ready: true,
+                process: State::Running,
+                role: self.pods[&ordinal].1,
+                template_hash: None,
+                trouble: None,
+            };
+            let track = tracks.get(&pod.name).map(|(_, track)| track);
+            (ordinal, Instance::of(pod.name.clone(), Some(facts), track, now, true, false))
+        });
+        Observation {
+            now,
+            settings: self.settings.clone(),
+            ledger: self.ledger.clone(),
+            workload: Some(Workload { replicas: 3, template_hash: String::new() }),
+            instances: instances.collect(),
+            chosen: None,
+            accept_data_loss: false,
+        }
+    }
+
+    /// One pass of the operator.
+    async fn step(&mut self) -> Decision {
+        let observation = self.observe();
+        let decision = decide(&observation);
+        let (key, monitors) = (Self::key(), self.monitors.clone());
+        let order = async |pod: &str, command: Command| {
+            if let Err(error) = monitors.order(&key, pod, command).await {
+                eprintln!("{pod}: {error}");
+            }
+        };
+        let ordinal = |pod: &str| pod.rsplit_once('-').unwrap().1.parse::<u32>().unwrap();
+        match &decision.step {
+            Step::Record(ledger) => self.ledger = ledger.clone(),
+            Step::Unlabel { pod } => self.pods.get_mut(&ordinal(pod)).unwrap().1 = None,
+            Step::Label { pod, role } => self.pods.get_mut(&ordinal(pod)).unwrap().1 = Some(*role),
+            Step::Demote { pod } => order(pod, Command::Demote).await,
+            Step::Detach { pod } => order(pod, Command::Follow(Target::Nobody)).await,
+            Step::Attach { pod, to } => order(pod, Command::Follow(Target::Server(to.clone()))).await,
+            Step::Promote { pod, quorum } => order(pod, Command::Promote { quorum: *quorum }).await,
+            Step::Set { pod, name, value } => order(pod, Command::Set { name, value: value.clone() }).await,
+            Step::Delete { pod, .. } => panic!("{pod} is to be deleted, but every server answers or is dead"),
+            Step::Scale(_) => panic!("nobody asked for another size"),
+            Step::Wait(_) | Step::Settled => sleep(Duration::from_millis(10)).await,
+        }
+        decision
+    }
+
+    /// Passes until `done`, for 30 seconds at most.
+    async fn until(&mut self, what: &str, mut done: impl AsyncFnMut(&mut Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let decision = self.step().await;
+            if done(self).await {
+                return;
+            }
+            assert!(Instant::now() < end, "{what}: {decision:?}\n{:#?}", self.observe());
+        }
+    }
+
+    async fn settled(&mut self) {
+        self.until("settled", async |rig| {
+            let observation = rig.observe();
+            let in_sync = observation.primary().is_some_and(|primary| {
+                let mut others = observation.instances.values().filter(|other| other.name != primary.name);
+                others.all(|other| crate::decide::in_sync(other, primary))
+            });
+            in_sync && decide(&observation).step == Step::Settled
+        })
+        .await;
+    }
+
+    fn primary(&self) -> Option<u32> {
+        self.pods.iter().find(|(_, (_, role))| *role == Some(Role::Primary)).map(|(ordinal, _)| *ordinal)
+    }
+
+    async fn client(&self, ordinal: u32) -> Option<redis::aio::MultiplexedConnection> {
+        let client = redis::Client::open(format!("redis://{}:{PORT}", self.ip(ordinal))).ok()?;
+        client.get_multiplexed_async_connection().await.ok()
+    }
+
+    async fn kill(&mut self, ordinal: u32) {
+        self.pods.get_mut(&ordinal).unwrap().0.kill().await.unwrap();
+    }
+
+    async fn write(connection: &mut redis::aio::MultiplexedConnection, number: u32) -> bool {
+        redis::cmd("SET").arg(number).arg("x").exec_async(connection).await.is_ok()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_primary_is_replaced_and_no_acknowledged_write_is_lost() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(1);
+    rig.settled().await;
+    let old = rig.primary().unwrap();
+    let mut connection = rig.client(old).await.unwrap();
+    for number in 0..1000 {
+        assert!(Rig::write(&mut connection, number).await, "write {number}");
+    }
+    // Nobody but the operator may change what protects the data.
+    assert!(redis::cmd("CONFIG").arg("GET").arg("*").exec_async(&mut connection).await.is_err());
+
+    rig.kill(old).await;
+    let died = Instant::now();
+    rig.until("a write after the death", async |rig| {
+        let Some(primary) = rig.primary().filter(|primary| *primary != old) else { return false };
+        let Some(mut connection) = rig.client(primary).await else { return false };
+        Rig::write(&mut connection, 1000).await
+    })
+    .await;
+    eprintln!("first write {:?} after the death", died.elapsed());
+
+    rig.start(old);
+    rig.settled().await;
+    let primary = rig.primary().unwrap();
+    assert_ne!(primary, old, "the old primary comes back as a replica");
+    let mut connection = rig.client(primary).await.unwrap();
+    let keys: u32 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
+    assert_eq!(keys, 1001, "every acknowledged write is there");
+    let mut replica = rig.client(old).await.unwrap();
+    assert!(!Rig::write(&mut replica, 2000).await, "a replica accepts no write");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_servers_restart_and_settings_change_without_a_restart() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(2);
+    rig.settled().await;
+    let old = rig.primary().unwrap();
+    let mut connection = rig.client(old).await.unwrap();
+    assert!(Rig::write(&mut connection, 1).await);
+    rig.settled().await;
+    for ordinal in 0..3 {
+        rig.kill(ordinal).await;
+    }
+    for ordinal in 0..3 {
+        rig.start(ordinal);
+    }
+    rig.settled().await;
+    let primary = rig.primary().unwrap();
+    let mut connection = rig.client(primary).await.unwrap();
+    let keys: u32 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
+    assert_eq!(keys, 1, "the data outlives a restart of everything");
+
+    rig.settings.maxmemory = Some(100 << 20);
+    rig.settings.policy = crate::api::MaxmemoryPolicy::AllkeysLru;
+    let runs = |observation: &Observation| -> Vec<String> {
+        observation
+            .instances
+            .values()
+            .filter_map(|instance| instance.server().map(|server| server.run_id.clone()))
+            .collect()
+    };
+    let before = runs(&rig.observe());
+    rig.settled().await;
+    let after = rig.observe();
+    assert_eq!(runs(&after), before, "no process restarted");
+    for instance in after.instances.values() {
+        let server = instance.server().unwrap();
+        assert_eq!(
+            (server.maxmemory, server.policy.as_str()),
+            (100 << 20, "allkeys-lru"),
+            "{}",
+            instance.name
+        );
+    }
+}
+
+/// The readiness probe as pods run it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_probe_tells_an_admitted_server_from_a_waiting_one() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(3);
+    // The script asks the server at the default address: one client at 127.0.0.1 would find another's server,
+    // so it is pointed at the pod's.
+    let probe = async |rig: &Rig, ordinal: u32| {
+        let script = std::fs::read_to_string(rig.folder.path().join("probe.sh")).unwrap();
+        let script = script.replace("--user probe", &format!("-h {} --user probe", rig.ip(ordinal)));
+        let output =
+            Process::new("sh").arg("-c").arg(script).current_dir(Path::new("/")).output().await.unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    let waiting = loop {
+        let seen = probe(&rig, 1).await;
+        if seen.1.contains("loading") || seen.1.contains("role") {
+            break seen;
+        }
+        sleep(Duration::from_millis(20)).await;
+    };
+    assert!(!waiting.0 && waiting.1.contains("never linked"), "{waiting:?}");
+    rig.settled().await;
+    for ordinal in 0..3 {
+        let seen = probe(&rig, ordinal).await;
+        assert!(seen.0, "{seen:?}");
+    }
+    let primary = rig.primary().unwrap();
+    rig.kill(primary).await;
+    assert!(!probe(&rig, primary).await.0, "a dead server is not ready");
+}
