@@ -1,11 +1,29 @@
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use kube::Client;
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
 use setpoint_clock::Entropy;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use crate::{Kind, Observer, Scope};
+use crate::decode::decode;
+use crate::reflector::Reflector;
+use crate::store::{Listed, Put, Store, Transition, Values, Version};
+use crate::{Key, Kind, Object, Observer, Scope, Selector};
+
+/// Silence of a watch after which it counts as stuck. Bookmarks come about every 60 s.
+pub(crate) const SILENCE: Duration = Duration::from_secs(150);
+
+/// The index of every cache: objects by the uid of their controller.
+pub(crate) const CONTROLLER: &str = "metadata.ownerReferences.controller.uid";
 
 /// All caches of a process: one for each kind, representation and selector, shared by all controllers.
 #[derive(Clone)]
@@ -16,6 +34,22 @@ struct Inner {
     scope: Scope,
     entropy: Entropy,
     observer: Arc<dyn Observer>,
+    caches: Mutex<BTreeMap<WatchId, Arc<dyn AnyCache>>>,
+    reflectors: Mutex<Vec<AbortHandle>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.reflectors.lock().iter().for_each(AbortHandle::abort);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WatchId {
+    kind: Kind,
+    /// The Rust type: whole objects of some shape, or metadata only.
+    representation: &'static str,
+    selector: Selector,
 }
 
 /// How a cache is doing.
@@ -31,24 +65,413 @@ pub struct CacheHealth {
     pub silent: Duration,
     /// Silent for 150 s or more.
     pub stuck: bool,
+    /// Objects in memory.
+    pub objects: usize,
     /// Why the last attempt to watch failed, if it did.
     pub error: Option<String>,
 }
 
 impl Caches {
     pub(crate) fn new(client: Client, scope: Scope, entropy: Entropy, observer: Arc<dyn Observer>) -> Self {
-        Self(Arc::new(Inner { client, scope, entropy, observer }))
+        let (caches, reflectors) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { client, scope, entropy, observer, caches, reflectors }))
     }
 
     /// How each watch is doing, sorted by kind.
     pub fn health(&self) -> Vec<CacheHealth> {
-        let _ = (&self.0.client, &self.0.scope, &self.0.entropy, &self.0.observer);
-        Vec::new()
+        self.0.caches.lock().values().flat_map(|cache| cache.health()).collect()
+    }
+
+    /// The cache of a kind in a representation; its watch starts with the first call.
+    pub(crate) fn open<T: Object>(&self, kind: &Kind, selector: &Selector) -> Arc<Cache<T>> {
+        let id = WatchId {
+            kind: kind.clone(),
+            representation: std::any::type_name::<T>(),
+            selector: selector.clone(),
+        };
+        let mut caches = self.0.caches.lock();
+        if let Some(Ok(cache)) = caches.get(&id).map(|cache| Arc::clone(cache).any().downcast::<Cache<T>>()) {
+            return cache;
+        }
+        let partitions = self.0.scope.partitions(kind);
+        let cache = Arc::new(Cache::<T>::new(kind.clone(), selector.clone(), &partitions));
+        for namespace in partitions {
+            let reflector = Reflector::new(
+                self.0.client.clone(),
+                Arc::clone(&cache),
+                namespace,
+                self.0.entropy.clone(),
+                Arc::clone(&self.0.observer),
+            );
+            self.0.reflectors.lock().push(tokio::spawn(reflector.run()).abort_handle());
+        }
+        caches.insert(id, Arc::clone(&cache) as Arc<dyn AnyCache>);
+        cache
+    }
+
+    /// Puts the answer to an own write into every cache of its kind. Where only the watch can tell, waits
+    /// until that has passed the written version, for at most `limit`.
+    pub(crate) async fn wrote(&self, kind: &Kind, object: &Value, origin: &Origin, limit: Duration) {
+        let caches = self.of(kind);
+        let until = Instant::now() + limit;
+        for cache in caches {
+            let Some((key, version)) = cache.wrote(object, origin) else { continue };
+            if !cache.passed(&key, version, until).await {
+                cache.suspect(&key);
+            }
+        }
+    }
+
+    /// Hides a deleted object in every cache of its kind.
+    pub(crate) fn hide(&self, kind: &Kind, key: &Key, uid: &str, origin: &Origin) {
+        for cache in self.of(kind) {
+            cache.hide(key, uid, origin);
+        }
+    }
+
+    /// Marks a key whose last write has an unknown outcome.
+    pub(crate) fn suspect(&self, kind: &Kind, key: &Key) {
+        for cache in self.of(kind) {
+            cache.suspect(key);
+        }
+    }
+
+    /// Waits until every cache of the kind has seen `version`, for at most `limit`.
+    pub(crate) async fn passed(&self, kind: &Kind, key: &Key, version: u64, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        for cache in self.of(kind) {
+            if !cache.passed(key, version, until).await {
+                cache.suspect(key);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn of(&self, kind: &Kind) -> Vec<Arc<dyn AnyCache>> {
+        self.0
+            .caches
+            .lock()
+            .iter()
+            .filter(|(id, _)| id.kind == *kind)
+            .map(|(_, cache)| Arc::clone(cache))
+            .collect()
     }
 }
 
 impl fmt::Debug for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.health()).finish()
+    }
+}
+
+/// Where a transition came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Watch,
+    /// The first list, or what was there when a handler came.
+    Initial,
+    /// A write of the reconcile of this key by this controller.
+    Own {
+        controller: Arc<str>,
+        key: Key,
+    },
+}
+
+/// Told each transition once, in order.
+type Handler<T> = Box<dyn Fn(&Transition<T>, &Origin) + Send + Sync>;
+
+/// Who is told by a handler; when it is gone, so is the handler.
+pub(crate) type Listener = Weak<dyn Any + Send + Sync>;
+
+/// The objects of one watch, or of one for each watched namespace.
+pub(crate) struct Cache<T> {
+    kind: Kind,
+    selector: Selector,
+    parts: BTreeMap<Option<String>, Part<T>>,
+    /// Held while a change is made and told, so that handlers hear changes in their order.
+    telling: Mutex<()>,
+    handlers: RwLock<Vec<(Listener, Handler<T>)>>,
+    moved: watch::Sender<()>,
+}
+
+struct Part<T> {
+    store: Mutex<Store<T>>,
+    pulse: Mutex<Pulse>,
+}
+
+struct Pulse {
+    heard: Instant,
+    error: Option<String>,
+}
+
+impl<T: Object> Cache<T> {
+    fn new(kind: Kind, selector: Selector, partitions: &[Option<String>]) -> Self {
+        let controller: Values<T> = Arc::new(|object: &T| {
+            let owners = object.meta().owner_references.iter().flatten();
+            owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+        });
+        let part = |namespace: &Option<String>| {
+            let mut store = Store::default();
+            store.add_index(CONTROLLER, &controller);
+            let pulse = Pulse { heard: Instant::now(), error: None };
+            (namespace.clone(), Part { store: Mutex::new(store), pulse: Mutex::new(pulse) })
+        };
+        Self {
+            kind,
+            selector,
+            parts: partitions.iter().map(part).collect(),
+            telling: Mutex::new(()),
+            handlers: RwLock::default(),
+            moved: watch::Sender::new(()),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    pub(crate) fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// Tells `handler` what is there, then each change.
+    pub(crate) fn subscribe(
+        &self,
+        listener: Listener,
+        handler: impl Fn(&Transition<T>, &Origin) + Send + Sync + 'static,
+    ) {
+        let _telling = self.telling.lock();
+        let mut present = Vec::new();
+        for part in self.parts.values() {
+            present.extend(part.store.lock().iter().map(|(key, record)| Transition {
+                key: key.clone(),
+                old: None,
+                new: Some(record.payload.clone()),
+            }));
+        }
+        for transition in &present {
+            handler(transition, &Origin::Initial);
+        }
+        self.handlers.write().push((listener, Box::new(handler)));
+    }
+
+    pub(crate) fn add_index(&self, name: &'static str, values: &Values<T>) {
+        for part in self.parts.values() {
+            part.store.lock().add_index(name, values);
+        }
+    }
+
+    /// Waits until the first list of every part is complete.
+    pub(crate) async fn synced(&self) {
+        let mut moved = self.moved.subscribe();
+        while !self.parts.values().all(|part| part.store.lock().synced()) {
+            // The sender lives as long as this cache.
+            let _ = moved.changed().await;
+        }
+    }
+
+    /// Reads one part, if the key's namespace is watched.
+    pub(crate) fn read<R>(&self, key: &Key, read: impl FnOnce(&mut Store<T>) -> R) -> Option<R> {
+        self.part(key.namespace.as_deref()).map(|part| read(&mut part.store.lock()))
+    }
+
+    /// Reads all parts, or that of one namespace.
+    pub(crate) fn read_all<R>(
+        &self,
+        namespace: Option<&str>,
+        mut read: impl FnMut(&Store<T>) -> R,
+    ) -> Vec<R> {
+        match namespace {
+            Some(namespace) => {
+                self.part(Some(namespace)).into_iter().map(|part| read(&part.store.lock())).collect()
+            }
+            None => self.parts.values().map(|part| read(&part.store.lock())).collect(),
+        }
+    }
+
+    /// The object under a key, as it can be read.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.read(key, |store| store.visible(key).and_then(|record| record.payload.object().cloned()))
+            .flatten()
+    }
+
+    /// Objects of a namespace, or all of them, by key.
+    pub(crate) fn list(&self, namespace: Option<&str>) -> Vec<Arc<T>> {
+        let in_namespace =
+            |key: &Key| namespace.is_none_or(|namespace| key.namespace.as_deref() == Some(namespace));
+        let parts = self.read_all(namespace, |store| {
+            let objects = store.iter().filter(|(key, _)| in_namespace(key));
+            objects.filter_map(|(_, record)| record.payload.object().cloned()).collect::<Vec<_>>()
+        });
+        parts.into_iter().flatten().collect()
+    }
+
+    /// Objects of an index, by key. `None`: there is no such index.
+    pub(crate) fn by_index(&self, index: &str, value: &str) -> Option<Vec<Arc<T>>> {
+        let parts: Option<Vec<_>> =
+            self.read_all(None, |store| store.by_index(index, value)).into_iter().collect();
+        Some(parts?.into_iter().flatten().collect())
+    }
+
+    /// Changes the part of a namespace and tells the handlers.
+    pub(crate) fn change(
+        &self,
+        namespace: Option<&str>,
+        origin: &Origin,
+        change: impl FnOnce(&mut Store<T>) -> Vec<Transition<T>>,
+    ) {
+        let Some(part) = self.part(namespace) else { return };
+        let _telling = self.telling.lock();
+        let transitions = change(&mut part.store.lock());
+        let mut left = false;
+        for transition in &transitions {
+            for (listener, handler) in self.handlers.read().iter() {
+                if listener.strong_count() == 0 {
+                    left = true;
+                } else {
+                    handler(transition, origin);
+                }
+            }
+        }
+        if left {
+            self.handlers.write().retain(|(listener, _)| listener.strong_count() > 0);
+        }
+        self.moved.send_replace(());
+    }
+
+    /// A complete list of the part of a namespace.
+    pub(crate) fn listed<E>(
+        &self,
+        namespace: Option<&str>,
+        list: impl FnOnce(&mut Store<T>) -> Result<Listed<T>, E>,
+    ) -> Result<(), E> {
+        let origin = if self.part(namespace).is_some_and(|part| part.store.lock().synced()) {
+            Origin::Watch
+        } else {
+            Origin::Initial
+        };
+        let mut outcome = Ok(());
+        self.change(namespace, &origin, |store| match list(store) {
+            Ok(listed) => {
+                if listed.restored {
+                    tracing::warn!(
+                        kind = %self.kind,
+                        "the API server is older than what was seen: it was restored from a backup, starting again"
+                    );
+                }
+                listed.transitions
+            }
+            Err(error) => {
+                outcome = Err(error);
+                Vec::new()
+            }
+        });
+        outcome
+    }
+
+    /// The server said something, or could not be reached.
+    pub(crate) fn pulse(&self, namespace: Option<&str>, error: Option<String>) {
+        if let Some(part) = self.part(namespace) {
+            let mut pulse = part.pulse.lock();
+            if error.is_none() {
+                pulse.heard = Instant::now();
+            }
+            pulse.error = error;
+        }
+    }
+
+    pub(crate) fn undecodable(&self) -> usize {
+        self.read_all(None, Store::undecodable).into_iter().sum()
+    }
+
+    /// Puts an object that was written or read live. The version to wait for, if only the watch can tell.
+    pub(crate) fn put(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)> {
+        let member = self.selector.matches(object);
+        let seen = decode::<T>(&self.kind, object.clone())?;
+        let key = seen.key.clone();
+        let mut wait = None;
+        self.change(key.namespace.clone().as_deref(), origin, |store| match store.wrote(seen, member) {
+            Put::Stored(transition) => vec![transition],
+            Put::Known => Vec::new(),
+            Put::Wait(version) => {
+                wait = Some(version);
+                Vec::new()
+            }
+        });
+        wait.map(|version| (key, version))
+    }
+
+    fn part(&self, namespace: Option<&str>) -> Option<&Part<T>> {
+        match self.parts.get(&None) {
+            Some(part) => Some(part),
+            None => self.parts.get(&namespace.map(str::to_owned)),
+        }
+    }
+}
+
+/// A cache of whatever type.
+trait AnyCache: Send + Sync {
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+    fn health(&self) -> Vec<CacheHealth>;
+    fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)>;
+    fn hide(&self, key: &Key, uid: &str, origin: &Origin);
+    fn suspect(&self, key: &Key);
+    fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool>;
+}
+
+impl<T: Object> AnyCache for Cache<T> {
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn health(&self) -> Vec<CacheHealth> {
+        let parts = self.parts.iter().map(|(namespace, part)| {
+            let (synced, objects) = {
+                let store = part.store.lock();
+                (store.synced(), store.iter().count())
+            };
+            let pulse = part.pulse.lock();
+            let silent = pulse.heard.elapsed();
+            CacheHealth {
+                kind: self.kind.clone(),
+                namespace: namespace.clone(),
+                synced,
+                silent,
+                stuck: silent >= SILENCE,
+                objects,
+                error: pulse.error.clone(),
+            }
+        });
+        parts.collect()
+    }
+
+    fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)> {
+        self.put(object, origin)
+    }
+
+    fn hide(&self, key: &Key, uid: &str, origin: &Origin) {
+        self.change(key.namespace.as_deref(), origin, |store| store.hide(key, uid).into_iter().collect());
+    }
+
+    fn suspect(&self, key: &Key) {
+        self.read(key, |store| store.suspect(key));
+    }
+
+    fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool> {
+        let mut moved = self.moved.subscribe();
+        async move {
+            let passed = || {
+                let progress = self.read(key, |store| store.progress().and_then(Version::number));
+                progress.is_none_or(|progress| progress.is_some_and(|progress| progress >= version))
+            };
+            while !passed() {
+                if tokio::time::timeout_at(until, moved.changed()).await.is_err() {
+                    return passed();
+                }
+            }
+            true
+        }
+        .boxed()
     }
 }

@@ -14,7 +14,10 @@ use setpoint_clock::{Clock, Entropy};
 
 pub use apply::{Apply, Refused};
 pub use read::NotCached;
-pub use write::{Create, Delete, Patch, Patching, Propagation, Replace, WriteFailed};
+pub use write::{Create, Delete, Incomplete, Patch, Patching, Propagation, Replace};
+
+pub(crate) use apply::object;
+pub(crate) use write::Conflict;
 
 use crate::controller::Identity;
 use crate::{Cause, Event, Key, Kind, Object, ObjectRef, Result, Runtime};
@@ -241,8 +244,7 @@ impl<O: Object> Context<O> {
     /// sent when nothing would change. Fields of other field managers stay.
     pub async fn status(&self, status: impl Serialize + Send) -> Result<Arc<O>> {
         let status: Value = serde_json::to_value(status)?;
-        let applied = self.access.apply_status::<O>(status, &self.object).await?;
-        Ok(applied)
+        self.access.apply_status(status, &self.object).await
     }
 }
 

@@ -1,4 +1,8 @@
+mod identity;
+mod inbox;
+mod run;
 mod watch;
+mod worker;
 
 use std::fmt;
 use std::future::Future;
@@ -11,6 +15,7 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use identity::Identity;
 pub use watch::{Lookup, Watch, by_index};
 
 use crate::rights::Target;
@@ -69,14 +74,6 @@ pub struct Controller<R: Reconciler> {
 }
 
 pub(crate) type Source = Box<dyn Fn() -> BoxStream<'static, Trigger> + Send + Sync>;
-
-/// Who a controller is, as its contexts know it.
-#[derive(Debug)]
-pub(crate) struct Identity {
-    pub(crate) name: String,
-    pub(crate) field_manager: String,
-    pub(crate) rights: Rights,
-}
 
 impl<R: Reconciler> Controller<R> {
     /// A controller of a kind that is known at compile time, named after it in lower case.
@@ -285,6 +282,7 @@ pub struct AnyController {
     kind: Kind,
     rights: Rights,
     finalizer: Option<String>,
+    concurrency: usize,
     time_limit: Duration,
     run: Box<dyn FnOnce(Runtime, CancellationToken) -> BoxFuture<'static, Result<()>> + Send>,
 }
@@ -310,7 +308,12 @@ impl AnyController {
         self.finalizer.as_deref()
     }
 
-    /// How long a reconcile may take before it is dropped.
+    /// How many objects it reconciles at the same time.
+    pub fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+
+    /// How long one of its reconciles may take.
     pub fn time_limit(&self) -> Duration {
         self.time_limit
     }
@@ -339,11 +342,9 @@ impl<R: Reconciler> From<Controller<R>> for AnyController {
             kind: controller.kind.clone(),
             rights: controller.rights.clone(),
             finalizer: controller.finalizer.as_ref().map(|(name, _)| name.clone()),
+            concurrency: controller.concurrency,
             time_limit: controller.time_limit,
-            run: Box::new(move |runtime, stop| {
-                let _ = (runtime, stop, controller);
-                async { Err(crate::Error::msg("controllers do not run yet")) }.boxed()
-            }),
+            run: Box::new(move |runtime, stop| run::run(controller, runtime, stop).boxed()),
         }
     }
 }

@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::context::Conflict;
+
 /// Result of everything that a reconciler calls and returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -101,7 +103,7 @@ impl Error {
 
     /// Whether the API server refused a write because the object has changed or is another one meanwhile.
     pub fn is_conflict(&self) -> bool {
-        self.status().is_some_and(|status| status.code == 409)
+        self.status().is_some_and(|status| status.code == 409) || self.downcast_ref::<Conflict>().is_some()
     }
 
     /// Whether the API server does not know the object.

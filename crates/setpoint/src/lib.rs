@@ -15,8 +15,10 @@ mod client;
 mod condition;
 mod context;
 mod controller;
+mod decode;
 mod error;
 mod events;
+mod fingerprint;
 mod health;
 mod key;
 mod logs;
@@ -24,11 +26,15 @@ mod metrics;
 mod object;
 mod operator;
 mod predicate;
+mod queue;
 mod rbac;
 mod reconciler;
+mod reflector;
+mod request;
 mod rights;
 mod runtime;
 mod selector;
+mod store;
 
 pub use action::{Action, minutes, seconds};
 pub use cache::{CacheHealth, Caches};
@@ -36,8 +42,8 @@ pub use cause::{Cause, Reason};
 pub use client::{DeadlineExceeded, RequestStack, RetryPolicy, Transport};
 pub use condition::set_condition;
 pub use context::{
-    Apply, Context, Create, Delete, NotCached, Patch, Patching, Propagation, Refused, Replace, Resource,
-    WriteFailed,
+    Apply, Context, Create, Delete, Incomplete, NotCached, Patch, Patching, Propagation, Refused, Replace,
+    Resource,
 };
 pub use controller::{AnyController, Controller, Lookup, Trigger, Watch, by_index};
 pub use error::{Error, Result, Retry};

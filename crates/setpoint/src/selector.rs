@@ -1,4 +1,6 @@
-use std::collections::BTreeMap;
+use serde_json::Value;
+
+use crate::store::Member;
 
 /// Which objects of a kind are watched: label and field selectors in the API server's own syntax.
 /// The default selects all.
@@ -6,15 +8,6 @@ use std::collections::BTreeMap;
 pub struct Selector {
     labels: Option<String>,
     fields: Option<String>,
-}
-
-/// Whether an object is selected, as far as it can be told without the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Match {
-    Yes,
-    No,
-    /// A field selector that only the server can evaluate.
-    Unknown,
 }
 
 impl Selector {
@@ -43,23 +36,39 @@ impl Selector {
         self.fields.as_deref().filter(|text| !text.trim().is_empty())
     }
 
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> Match {
+    /// Whether a written object is selected, as far as it can be told without the server. Fields are looked
+    /// up under their path, as the built-in kinds and the selectable fields of custom ones mean them.
+    pub(crate) fn matches(&self, object: &Value) -> Member {
+        let mut member = Member::Yes;
         if let Some(selector) = self.label_selector() {
-            match labels_match(selector, labels) {
+            let labels = object.pointer("/metadata/labels");
+            let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+            match matches(selector, label) {
                 Some(true) => {}
-                Some(false) => return Match::No,
-                None => return Match::Unknown,
+                Some(false) => return Member::No,
+                None => member = Member::Unknown,
             }
         }
-        if self.field_selector().is_some() { Match::Unknown } else { Match::Yes }
+        if let Some(selector) = self.field_selector() {
+            let field = |path: &str| {
+                let pointer = format!("/{}", path.replace('.', "/"));
+                Some(object.pointer(&pointer).and_then(Value::as_str).unwrap_or_default())
+            };
+            match matches(selector, field) {
+                Some(true) => {}
+                Some(false) => return Member::No,
+                None => member = Member::Unknown,
+            }
+        }
+        member
     }
 }
 
-/// Evaluates a label selector; `None` if it cannot be read, which the server will complain about.
-fn labels_match(selector: &str, labels: &BTreeMap<String, String>) -> Option<bool> {
+/// Evaluates a selector; `None` if it cannot be read.
+fn matches<'a>(selector: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     let mut all = true;
     for term in terms(selector) {
-        all &= term_matches(term.trim(), labels)?;
+        all &= term_matches(term.trim(), &value)?;
     }
     Some(all)
 }
@@ -82,8 +91,8 @@ fn terms(selector: &str) -> Vec<&str> {
     terms
 }
 
-fn term_matches(term: &str, labels: &BTreeMap<String, String>) -> Option<bool> {
-    let get = |key: &str| labels.get(key.trim()).map(String::as_str);
+fn term_matches<'a>(term: &str, value: &impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+    let get = |key: &str| value(key.trim());
     if let Some(open) = term.find('(') {
         let values: Vec<&str> = term[open + 1..].strip_suffix(')')?.split(',').map(str::trim).collect();
         let mut words = term[..open].split_whitespace();
@@ -108,26 +117,34 @@ fn term_matches(term: &str, labels: &BTreeMap<String, String>) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn label_selectors_match_as_the_server_does() {
-        let labels: BTreeMap<String, String> =
-            [("app", "web"), ("zone", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    fn selectors_match_as_the_server_does() {
+        let object = json!({ "metadata": { "name": "p", "labels": { "app": "web", "zone": "a" } },
+            "spec": { "nodeName": "n1" } });
         for (selector, expected) in [
-            ("app=web", Match::Yes),
-            ("app==web,zone in (a, b)", Match::Yes),
-            ("app!=web", Match::No),
-            ("tier!=db", Match::Yes),
-            ("zone notin (a,b)", Match::No),
-            ("tier notin (a,b)", Match::Yes),
-            ("app", Match::Yes),
-            ("!app", Match::No),
-            ("!tier,app", Match::Yes),
-            ("cpu>4", Match::Unknown),
+            ("app=web", Member::Yes),
+            ("app==web,zone in (a, b)", Member::Yes),
+            ("app!=web", Member::No),
+            ("tier!=db", Member::Yes),
+            ("zone notin (a,b)", Member::No),
+            ("tier notin (a,b)", Member::Yes),
+            ("app", Member::Yes),
+            ("!app", Member::No),
+            ("!tier,app", Member::Yes),
+            ("cpu>4", Member::Unknown),
         ] {
-            assert_eq!(Selector::all().labels(selector).matches(&labels), expected, "{selector}");
+            assert_eq!(Selector::all().labels(selector).matches(&object), expected, "{selector}");
         }
-        assert_eq!(Selector::all().fields("spec.nodeName=a").matches(&labels), Match::Unknown);
+        for (selector, expected) in [
+            ("spec.nodeName=n1", Member::Yes),
+            ("spec.nodeName=", Member::No),
+            ("status.phase!=Running,metadata.name=p", Member::Yes),
+        ] {
+            assert_eq!(Selector::all().fields(selector).matches(&object), expected, "{selector}");
+        }
     }
 }

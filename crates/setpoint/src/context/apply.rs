@@ -3,10 +3,21 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use http::Method;
+use kube::core::PartialObjectMeta;
+use serde_json::{Map, Value, json};
+use setpoint_schema::{fingerprint, normalise};
 
+use super::write::{Conflict, Incomplete, Request};
 use super::{Access, Resource};
-use crate::{Error, Key, Kind, Object, ObjectRef, Result};
+use crate::cache::Cache;
+use crate::decode::decode;
+use crate::fingerprint::{Part, remember, settled};
+use crate::request::Form;
+use crate::store::{Payload, Seen};
+use crate::{Error, Key, Kind, Object, ObjectRef, Result, Verb};
+
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// An apply that is refused before anything is sent.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +31,7 @@ pub enum Refused {
         owner: String,
     },
     /// The object is being deleted: what is applied now would go with it.
-    #[error("{0} is being deleted: apply it again when it is gone")]
+    #[error("{0} is being deleted: it can be applied again when it is gone")]
     BeingDeleted(ObjectRef),
     /// Garbage collection would delete a child whose owner is in another namespace.
     #[error(
@@ -50,6 +61,21 @@ pub struct Apply<'a, K> {
     adopt: bool,
     owned: bool,
     if_unchanged: bool,
+}
+
+/// What is known about an object before it is applied.
+struct Found<K> {
+    uid: String,
+    version: String,
+    deleting: bool,
+    /// Uid and name of its controller.
+    controller: Option<(String, String)>,
+    /// Our field manager has applied it before.
+    applied: bool,
+    /// Applying this intent would change nothing.
+    settled: bool,
+    /// The whole object, if the cache keeps it or it was read live.
+    object: Option<Arc<K>>,
 }
 
 impl<'a, K: Object> Resource<'a, K> {
@@ -91,18 +117,318 @@ impl<'a, K: Object> IntoFuture for Apply<'a, K> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        async move {
-            let _ =
-                (self.access, self.kind, Key::of(&self.object), self.adopt, self.owned, self.if_unchanged);
-            Err(Error::msg("apply is not there yet"))
+        self.run().boxed()
+    }
+}
+
+impl<K: Object> Apply<'_, K> {
+    async fn run(self) -> Result<Arc<K>> {
+        let access = self.access;
+        access.controller.check(&self.kind, None, Verb::Create)?;
+        access.controller.check(&self.kind, None, Verb::Patch)?;
+        let key = access.resolve(&self.kind, Key::of(&self.object));
+        if key.name.is_empty() {
+            return Err(Refused::NoName(self.kind).into());
         }
-        .boxed()
+        let child = ObjectRef::new(self.kind.clone(), key.clone());
+        let mut body = encode(&self.kind, &key, &self.object)?;
+        if self.owned {
+            access.own(&child, &mut body)?;
+        }
+        let intent = fingerprint(&normalise(&body));
+        let found = access.look::<K>(&self.kind, &key, intent).await?;
+        if let Some(found) = &found {
+            self.guard(&child, found)?;
+            if found.settled
+                && let Some(object) = &found.object
+            {
+                return Ok(Arc::clone(object));
+            }
+            if found.settled {
+                // Only metadata is kept: the object is what was applied, with the metadata that is known.
+                let mut object = self.object;
+                object.meta_mut().uid = Some(found.uid.clone());
+                object.meta_mut().resource_version = Some(found.version.clone());
+                object.meta_mut().namespace.clone_from(&key.namespace);
+                return Ok(Arc::new(object));
+            }
+        }
+        let metadata = metadata(&mut body);
+        if let Some(found) = &found {
+            metadata.insert("uid".to_owned(), json!(found.uid));
+            if self.if_unchanged {
+                metadata.insert("resourceVersion".to_owned(), json!(found.version));
+            }
+        }
+        // A new object must not take over one that somebody created a moment ago.
+        let force = if found.is_some() { "true" } else { "false" };
+        let request = Request {
+            method: Method::PATCH,
+            kind: &self.kind,
+            key: &key,
+            subresource: None,
+            query: vec![
+                ("fieldManager", access.controller.field_manager.clone()),
+                ("force", force.to_owned()),
+            ],
+            body: Some((APPLY, &body)),
+        };
+        let answer = access.write(request).await.map_err(|error| conflict(error, found.is_some(), &child))?;
+        access.remember::<K>(&self.kind, &key, Part::Main, intent);
+        object(&self.kind, answer)
+    }
+
+    fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<(), Refused> {
+        let ours = match &found.controller {
+            Some((uid, _)) if self.owned => Some(uid.as_str()) == self.access.owner.uid.as_deref(),
+            _ => found.applied || self.adopt,
+        };
+        if !ours {
+            let owner = match &found.controller {
+                Some((_, name)) => format!(" but controlled by {name}"),
+                None => String::new(),
+            };
+            return Err(Refused::NotOurs { object: child.clone(), owner });
+        }
+        if found.deleting {
+            return Err(Refused::BeingDeleted(child.clone()));
+        }
+        Ok(())
     }
 }
 
 impl Access {
-    #[expect(clippy::unused_async, reason = "first landing: the shape")]
-    pub(crate) async fn apply_status<O: Object>(&self, _status: Value, _object: &Arc<O>) -> Result<Arc<O>> {
-        Err(Error::msg("status is not there yet"))
+    /// Puts the owner reference in, unless garbage collection would punish it.
+    pub(super) fn own(&self, child: &ObjectRef, body: &mut Value) -> Result<(), Refused> {
+        let owner = &self.owner;
+        if owner.kind == child.kind && owner.key == child.key {
+            return Err(Refused::OwnsItself(child.clone()));
+        }
+        if owner.key.namespace.is_some() && owner.key.namespace != child.key.namespace {
+            return Err(Refused::ForeignNamespace { child: child.clone(), owner: owner.clone() });
+        }
+        let reference = json!(self.owner_reference());
+        let owners = metadata(body).entry("ownerReferences").or_insert_with(|| json!([]));
+        if let Some(owners) = owners.as_array_mut() {
+            owners.retain(|other| other.get("uid") != reference.get("uid"));
+            owners.push(reference);
+        }
+        Ok(())
     }
+
+    /// What is known about an object: from the cache; if that does not have it, from the API server.
+    async fn look<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Result<Option<Found<K>>> {
+        if let Some(cache) = self.controller.cache::<K>(kind) {
+            self.settle(&cache, Some(key)).await?;
+            if let Some(found) = self.cached(&cache, key, intent) {
+                return Ok(Some(found));
+            }
+        } else if let Some(cache) = self.metadata_cache::<K>(kind) {
+            self.settle(&cache, Some(key)).await?;
+            if let Some(found) = self.cached(&cache, key, intent) {
+                return Ok(Some(found.of(None)));
+            }
+        } else {
+            let Some(live) = self.read_live(kind, key, Form::Whole).await? else { return Ok(None) };
+            let seen = decode::<K>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
+            return Ok(self.found(&seen, intent));
+        }
+        let Some(live) = self.read_live(kind, key, Form::Metadata).await? else { return Ok(None) };
+        let seen = decode::<PartialObjectMeta<K>>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
+        // Its print is that of metadata only, which an intent cannot equal.
+        Ok(self.found(&seen, intent).map(|found| found.of(None)))
+    }
+
+    fn cached<T: Object>(&self, cache: &Cache<T>, key: &Key, intent: u64) -> Option<Found<T>> {
+        cache
+            .read(key, |store| {
+                let record = store.visible(key)?;
+                let object = record.payload.object()?;
+                let manager = &self.controller.field_manager;
+                Some(Found {
+                    settled: settled(&record.prints, &record.memos, manager, Part::Main, intent),
+                    applied: crate::fingerprint::find(&record.prints, manager, Part::Main).is_some(),
+                    ..Found::new(&record.uid, &record.version.text, object)
+                })
+            })
+            .flatten()
+    }
+
+    fn found<T: Object>(&self, seen: &Seen<T>, intent: u64) -> Option<Found<T>> {
+        let Payload::Object(object) = &seen.payload else { return None };
+        let manager = &self.controller.field_manager;
+        Some(Found {
+            settled: settled(&seen.prints, &[], manager, Part::Main, intent),
+            applied: crate::fingerprint::find(&seen.prints, manager, Part::Main).is_some(),
+            ..Found::new(&seen.uid, &seen.version.text, object)
+        })
+    }
+
+    /// Notes that `intent` led to what the caches have now.
+    fn remember<K: Object>(&self, kind: &Kind, key: &Key, part: Part, intent: u64) {
+        fn note<T: Object>(cache: &Cache<T>, key: &Key, manager: &str, part: Part, intent: u64) {
+            cache.read(key, |store| {
+                if let Some(record) = store.record_mut(key) {
+                    remember(&mut record.memos, &record.prints, manager, part, intent);
+                }
+            });
+        }
+        let manager = &self.controller.field_manager;
+        if let Some(cache) = self.controller.cache::<K>(kind) {
+            note(&cache, key, manager, part, intent);
+        } else if let Some(cache) = self.metadata_cache::<K>(kind) {
+            note(&cache, key, manager, part, intent);
+        }
+    }
+
+    /// See [`crate::Context::status`].
+    pub(super) async fn apply_status<O: Object>(&self, mut status: Value, read: &Arc<O>) -> Result<Arc<O>> {
+        let (kind, key) = (&self.owner.kind, &self.owner.key);
+        self.controller.check(kind, Some("status"), Verb::Patch)?;
+        drop_nulls(&mut status);
+        let intent = fingerprint(&json!({ "status": status }));
+        let manager = &self.controller.field_manager;
+        if let Some(cache) = self.controller.cache::<O>(kind) {
+            self.settle(&cache, Some(key)).await?;
+            let found = cache.read(key, |store| {
+                let record = store.visible(key)?;
+                let settled = settled(&record.prints, &record.memos, manager, Part::Status, intent);
+                Some((
+                    Some(&record.uid) == self.owner.uid.as_ref(),
+                    settled,
+                    record.payload.object().cloned(),
+                ))
+            });
+            match found.flatten() {
+                Some((true, true, object)) => return Ok(object.unwrap_or_else(|| Arc::clone(read))),
+                Some((true, false, _)) => {}
+                // Gone, or another object under the same name.
+                Some((false, ..)) | None => return Err(Conflict(self.owner.clone()).into()),
+            }
+        }
+        let body = json!({
+            "apiVersion": kind.api_version(),
+            "kind": kind.kind,
+            "metadata": {
+                "name": key.name,
+                "namespace": key.namespace,
+                "uid": self.owner.uid,
+                "resourceVersion": self.version.lock().clone(),
+            },
+            "status": status,
+        });
+        let mut body = body;
+        drop_nulls(&mut body);
+        let request = Request {
+            method: Method::PATCH,
+            kind,
+            key,
+            subresource: Some("status"),
+            query: vec![("fieldManager", manager.clone()), ("force", "true".to_owned())],
+            body: Some((APPLY, &body)),
+        };
+        let answer = self.write(request).await.map_err(|error| conflict(error, true, &self.owner))?;
+        self.remember::<O>(kind, key, Part::Status, intent);
+        object(kind, answer)
+    }
+}
+
+impl<K> Found<K> {
+    fn new(uid: &str, version: &str, object: &Arc<K>) -> Self
+    where
+        K: Object,
+    {
+        let meta = object.meta();
+        let owners = meta.owner_references.iter().flatten();
+        Self {
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            deleting: meta.deletion_timestamp.is_some(),
+            controller: owners
+                .filter(|owner| owner.controller == Some(true))
+                .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name)))
+                .next(),
+            applied: false,
+            settled: false,
+            object: Some(Arc::clone(object)),
+        }
+    }
+
+    /// The same, with another object.
+    fn of<T>(self, object: Option<Arc<T>>) -> Found<T> {
+        Found {
+            uid: self.uid,
+            version: self.version,
+            deleting: self.deleting,
+            controller: self.controller,
+            applied: self.applied,
+            settled: self.settled,
+            object,
+        }
+    }
+}
+
+/// The object as a request body: with its kind and key, without what the server keeps.
+pub(super) fn encode<K: Object>(kind: &Kind, key: &Key, object: &K) -> Result<Value> {
+    let mut body = serde_json::to_value(object)?;
+    drop_nulls(&mut body);
+    let Some(fields) = body.as_object_mut() else {
+        return Err(Error::msg(format!("a {kind} encodes to something else than an object")).terminal());
+    };
+    fields.insert("apiVersion".to_owned(), json!(kind.api_version()));
+    fields.insert("kind".to_owned(), json!(kind.kind));
+    let metadata = metadata(&mut body);
+    for field in ["managedFields", "creationTimestamp", "generation", "selfLink", "resourceVersion", "uid"] {
+        metadata.remove(field);
+    }
+    if !key.name.is_empty() {
+        metadata.insert("name".to_owned(), json!(key.name));
+    }
+    if let Some(namespace) = &key.namespace {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
+    Ok(body)
+}
+
+/// The metadata of an object, made if there is none.
+fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object["metadata"] = json!({});
+    }
+    #[expect(clippy::expect_used, reason = "made above")]
+    object["metadata"].as_object_mut().expect("an object")
+}
+
+/// Optional fields that an author's type writes as null are meant as absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// The answer to a write as an object.
+pub(crate) fn object<K: Object>(kind: &Kind, answer: Value) -> Result<Arc<K>> {
+    match decode::<K>(kind, answer).map(|seen| (seen.key, seen.payload)) {
+        Some((_, Payload::Object(object))) => Ok(object),
+        Some((key, Payload::Undecodable(problem))) => Err(Incomplete::because(kind, &key, &problem).into()),
+        None => Err(Incomplete::new(kind, &Key::cluster("")).into()),
+    }
+}
+
+/// A precondition that failed: 409; a uid on another object is a 422.
+fn conflict(error: Error, precondition: bool, object: &ObjectRef) -> Error {
+    let failed = error.status().is_some_and(|status| {
+        let about_uid = status
+            .details
+            .iter()
+            .flat_map(|details| &details.causes)
+            .any(|cause| cause.field == "metadata.uid");
+        status.code == 409 || status.code == 422 && about_uid
+    });
+    if precondition && failed { Conflict(object.clone()).into() } else { error }
 }

@@ -5,18 +5,42 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use http::Method;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::apply::{encode, object};
 use super::{Access, Resource};
-use crate::{Error, Key, Kind, Object, Result};
+use crate::request::{Form, request};
+use crate::{Error, Key, Kind, Object, ObjectRef, Result, Runtime, Verb};
 
-/// A write that got no usable answer.
+/// How long a write waits for the watch, where only that can tell what it did.
+const WAIT: Duration = Duration::from_secs(10);
+
+const JSON: &str = "application/json";
+
+/// The object has changed meanwhile, or is another one under the same name: the reconcile runs again.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} got an unusable answer: {problem}")]
-pub struct WriteFailed {
-    pub(crate) what: String,
-    pub(crate) problem: String,
+#[error("{0} has changed meanwhile, or is another object under the same name")]
+pub(crate) struct Conflict(pub(crate) ObjectRef);
+
+/// A write that was answered with something else than the object.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server's answer about {kind} {key} is not usable: {problem}")]
+pub struct Incomplete {
+    kind: Kind,
+    key: Key,
+    problem: String,
+}
+
+impl Incomplete {
+    pub(super) fn new(kind: &Kind, key: &Key) -> Self {
+        Self::because(kind, key, "it has no metadata.name")
+    }
+
+    pub(super) fn because(kind: &Kind, key: &Key, problem: &str) -> Self {
+        Self { kind: kind.clone(), key: key.clone(), problem: problem.to_owned() }
+    }
 }
 
 /// What a patch says.
@@ -33,12 +57,12 @@ pub enum Patch {
 impl Patch {
     /// Sets a label, or removes it.
     pub fn label(name: &str, value: Option<&str>) -> Self {
-        Self::Merge(serde_json::json!({ "metadata": { "labels": { name: value } } }))
+        Self::Merge(json!({ "metadata": { "labels": { name: value } } }))
     }
 
     /// Sets an annotation, or removes it.
     pub fn annotation(name: &str, value: Option<&str>) -> Self {
-        Self::Merge(serde_json::json!({ "metadata": { "annotations": { name: value } } }))
+        Self::Merge(json!({ "metadata": { "annotations": { name: value } } }))
     }
 }
 
@@ -94,9 +118,38 @@ pub struct Delete<'a, K> {
     key: Key,
     uid: Option<String>,
     version: Option<String>,
+    if_unchanged: bool,
     grace: Option<Duration>,
     propagation: Option<Propagation>,
     of: PhantomData<fn() -> K>,
+}
+
+/// A write on its way.
+pub(super) struct Request<'a> {
+    pub(super) method: Method,
+    pub(super) kind: &'a Kind,
+    pub(super) key: &'a Key,
+    pub(super) subresource: Option<&'a str>,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) body: Option<(&'static str, &'a Value)>,
+}
+
+/// Marks the key as suspect unless the outcome of its write becomes known: also when the reconcile is
+/// dropped while the write is under way.
+struct Doubt<'a> {
+    runtime: &'a Runtime,
+    kind: &'a Kind,
+    key: &'a Key,
+    known: bool,
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        // An object that was to be created under a generated name cannot be looked up.
+        if !self.known && !self.key.name.is_empty() {
+            self.runtime.caches().suspect(self.kind, self.key);
+        }
+    }
 }
 
 impl<'a, K: Object> Resource<'a, K> {
@@ -130,17 +183,37 @@ impl<'a, K: Object> Resource<'a, K> {
             key: self.access.resolve(&self.kind, Key::of(object)),
             uid: object.meta().uid.clone(),
             version: object.meta().resource_version.clone(),
+            if_unchanged: false,
             grace: None,
             propagation: None,
             of: PhantomData,
         }
-        .forget_version()
     }
 
     /// As [`crate::Context::scale`].
     pub async fn scale(&self, key: impl Into<Key>, replicas: i32) -> Result<()> {
-        let _ = (key.into(), replicas);
-        Err(Error::msg("scale is not there yet"))
+        let key = self.access.resolve(&self.kind, key.into());
+        self.access.controller.check(&self.kind, Some("scale"), Verb::Patch)?;
+        let body = json!({ "spec": { "replicas": replicas } });
+        let answer = self
+            .access
+            .send(Request {
+                method: Method::PATCH,
+                kind: &self.kind,
+                key: &key,
+                subresource: Some("scale"),
+                query: vec![("fieldManager", self.access.controller.field_manager.clone())],
+                body: Some(("application/merge-patch+json", &body)),
+            })
+            .await?;
+        // A Scale carries the version of its parent.
+        let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        if let Some(version) = version.and_then(|version| version.parse().ok())
+            && !self.access.runtime.dry_run()
+        {
+            self.access.runtime.caches().passed(&self.kind, &key, version, WAIT).await;
+        }
+        Ok(())
     }
 }
 
@@ -169,12 +242,9 @@ impl<K> Patching<'_, K> {
 }
 
 impl<K> Delete<'_, K> {
-    fn forget_version(self) -> Self {
-        self
-    }
-
     /// Only if the object is still as it was read: its resource version is a precondition too.
-    pub fn if_unchanged(self) -> Self {
+    pub fn if_unchanged(mut self) -> Self {
+        self.if_unchanged = true;
         self
     }
 
@@ -197,8 +267,24 @@ impl<'a, K: Object> IntoFuture for Create<'a, K> {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
-            let _ = (self.access, self.kind, self.owned, self.object);
-            Err(Error::msg("create is not there yet"))
+            let access = self.access;
+            access.controller.check(&self.kind, None, Verb::Create)?;
+            let key = access.resolve(&self.kind, Key::of(&self.object));
+            let mut body = encode(&self.kind, &key, &self.object)?;
+            if self.owned {
+                access.own(&ObjectRef::new(self.kind.clone(), key.clone()), &mut body)?;
+            }
+            let answer = access
+                .write(Request {
+                    method: Method::POST,
+                    kind: &self.kind,
+                    key: &key,
+                    subresource: None,
+                    query: vec![("fieldManager", access.controller.field_manager.clone())],
+                    body: Some((JSON, &body)),
+                })
+                .await?;
+            object(&self.kind, answer)
         }
         .boxed()
     }
@@ -210,8 +296,32 @@ impl<'a, K: Object> IntoFuture for Replace<'a, K> {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
-            let _ = (self.access, self.kind, self.object);
-            Err(Error::msg("replace is not there yet"))
+            let access = self.access;
+            let subresource = self.subresource.as_deref();
+            access.controller.check(&self.kind, subresource, Verb::Update)?;
+            let key = access.resolve(&self.kind, Key::of(&self.object));
+            let meta = self.object.meta();
+            let Some(version) = &meta.resource_version else {
+                return Err(Error::msg(format!(
+                    "{} {key} has no resourceVersion: replace what was read",
+                    self.kind
+                ))
+                .terminal());
+            };
+            let mut body = encode(&self.kind, &key, &self.object)?;
+            body["metadata"]["resourceVersion"] = json!(version);
+            body["metadata"]["uid"] = json!(meta.uid);
+            let answer = access
+                .write(Request {
+                    method: Method::PUT,
+                    kind: &self.kind,
+                    key: &key,
+                    subresource,
+                    query: vec![("fieldManager", access.controller.field_manager.clone())],
+                    body: Some((JSON, &body)),
+                })
+                .await?;
+            object(&self.kind, answer)
         }
         .boxed()
     }
@@ -223,8 +333,9 @@ impl<'a, K: Object> IntoFuture for Patching<'a, K> {
 
     fn into_future(self) -> Self::IntoFuture {
         async move {
-            let _ = (self.access, self.kind, self.key, self.patch);
-            Err(Error::msg("patch is not there yet"))
+            let answer =
+                self.access.patch(&self.kind, &self.key, self.subresource.as_deref(), &self.patch).await?;
+            object(&self.kind, answer)
         }
         .boxed()
     }
@@ -235,17 +346,151 @@ impl<'a, K: Object> IntoFuture for Delete<'a, K> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        async move {
-            let _ = (self.access, self.kind, self.key, self.uid, self.version, self.grace, self.propagation);
-            Err(Error::msg("delete is not there yet"))
-        }
-        .boxed()
+        self.run().boxed()
     }
 }
 
-#[expect(clippy::unused_async, reason = "first landing: the shape")]
+impl<K: Object> Delete<'_, K> {
+    async fn run(self) -> Result<()> {
+        let (access, kind, key) = (self.access, &self.kind, &self.key);
+        access.controller.check(kind, None, Verb::Delete)?;
+        let Some(uid) = &self.uid else {
+            return Err(Error::msg(format!("{kind} {key} has no uid: delete what was read")).terminal());
+        };
+        let mut body =
+            json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
+        if self.if_unchanged {
+            body["preconditions"]["resourceVersion"] = json!(self.version);
+        }
+        if let Some(grace) = self.grace {
+            body["gracePeriodSeconds"] = json!(grace.as_secs());
+        }
+        if let Some(propagation) = self.propagation {
+            body["propagationPolicy"] = json!(format!("{propagation:?}"));
+        }
+        let request = Request {
+            method: Method::DELETE,
+            kind,
+            key,
+            subresource: None,
+            query: Vec::new(),
+            body: Some((JSON, &body)),
+        };
+        let origin = access.controller.origin(&access.owner.key);
+        let caches = access.runtime.caches();
+        match access.send(request).await {
+            Ok(_) if access.runtime.dry_run() => {}
+            Ok(answer) if answer.pointer("/metadata/deletionTimestamp").is_some() => {
+                caches.wrote(kind, &answer, &origin, WAIT).await;
+            }
+            Ok(_) => caches.hide(kind, key, uid, &origin),
+            Err(error) if error.is_not_found() => caches.hide(kind, key, uid, &origin),
+            Err(error) if error.is_conflict() => {
+                return Err(Conflict(ObjectRef {
+                    uid: self.uid.clone(),
+                    ..ObjectRef::new(kind.clone(), key.clone())
+                })
+                .into());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
 impl Access {
-    pub(crate) async fn evict(&self, _pod: &Pod) -> Result<()> {
-        Err(Error::msg("evict is not there yet"))
+    /// A patch whose answer is the object.
+    pub(crate) async fn patch(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        subresource: Option<&str>,
+        patch: &Patch,
+    ) -> Result<Value> {
+        self.controller.check(kind, subresource, Verb::Patch)?;
+        let body = match patch {
+            Patch::Merge(body) => ("application/merge-patch+json", body),
+            Patch::Json(body) => ("application/json-patch+json", body),
+            Patch::Strategic(body) => ("application/strategic-merge-patch+json", body),
+        };
+        self.write(Request {
+            method: Method::PATCH,
+            kind,
+            key,
+            subresource,
+            query: vec![("fieldManager", self.controller.field_manager.clone())],
+            body: Some(body),
+        })
+        .await
+    }
+
+    /// See [`crate::Context::evict`].
+    pub(super) async fn evict(&self, pod: &Pod) -> Result<()> {
+        let (kind, key) = (Kind::of::<Pod>(), Key::of(pod));
+        self.controller.check(&kind, Some("eviction"), Verb::Create)?;
+        let body = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": { "name": key.name, "namespace": key.namespace },
+            "deleteOptions": { "preconditions": { "uid": pod.metadata.uid } },
+        });
+        let request = Request {
+            method: Method::POST,
+            kind: &kind,
+            key: &key,
+            subresource: Some("eviction"),
+            query: Vec::new(),
+            body: Some((JSON, &body)),
+        };
+        self.send(request).await?;
+        // The answer is a Status, not the pod: its next read asks the server.
+        self.runtime.caches().suspect(&kind, &key);
+        Ok(())
+    }
+
+    /// Sends a write whose answer is the object, and puts that into the caches.
+    pub(super) async fn write(&self, request: Request<'_>) -> Result<Value> {
+        let kind = request.kind;
+        let answer = self.send(request).await?;
+        if !self.runtime.dry_run() {
+            if *kind == self.owner.kind
+                && answer.pointer("/metadata/uid").and_then(Value::as_str) == self.owner.uid.as_deref()
+            {
+                let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                *self.version.lock() = version.map(str::to_owned);
+            }
+            let origin = self.controller.origin(&self.owner.key);
+            self.runtime.caches().wrote(kind, &answer, &origin, WAIT).await;
+        }
+        Ok(answer)
+    }
+
+    /// Sends a write. A key whose write has an unknown outcome is suspect from then on.
+    pub(super) async fn send(&self, write: Request<'_>) -> Result<Value> {
+        let mut path = if write.method == Method::POST && write.subresource.is_none() {
+            write.kind.collection_path(write.key.namespace.as_deref())
+        } else {
+            write.kind.object_path(write.key)
+        };
+        if let Some(subresource) = write.subresource {
+            path = format!("{path}/{subresource}");
+        }
+        let mut query: Vec<(&str, &str)> =
+            write.query.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        if self.runtime.dry_run() {
+            query.push(("dryRun", "All"));
+        }
+        let method = write.method.clone();
+        let request = request(write.method, &path, &query, Form::Whole, write.body)?;
+        let mut doubt =
+            Doubt { runtime: &self.runtime, kind: write.kind, key: write.key, known: self.runtime.dry_run() };
+        let answer = self.runtime.client().request::<Value>(request).await;
+        doubt.known |= match &answer {
+            Ok(_) => true,
+            Err(kube::Error::Api(status)) => status.code < 500,
+            Err(_) => false,
+        };
+        let ok = answer.is_ok();
+        tracing::debug!(%method, path, ok, "wrote");
+        Ok(answer?)
     }
 }

@@ -1,7 +1,17 @@
-use std::marker::PhantomData;
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
-use crate::{Key, Kind, Object, Predicate, Selector};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::identity::{Declared, find};
+use super::inbox::Inbox;
+use crate::cache::{Cache, Caches, Origin};
+use crate::queue::{Add, Class};
+use crate::store::{Payload, Transition, Values};
+use crate::{Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Selector};
 
 /// How a kind is watched beside the reconciled one: which of its changes count, and which objects.
 #[derive(Debug)]
@@ -37,15 +47,61 @@ impl<K: Object> Watch<K> {
         self
     }
 
-    pub(crate) fn owned_by<O: Object>(self, _owner: &Kind) -> Setup {
-        Setup(PhantomData)
+    /// Changes of a child lead to its controller, if that is a cached object of the reconciled kind: group,
+    /// kind and uid compare, the version does not.
+    pub(crate) fn owned_by<O: Object>(self, owner: &Kind) -> Setup {
+        let owner = owner.clone();
+        self.mapped(move |old, new, lookup| {
+            let owners = |object: Option<&K>| {
+                let meta = object.map(kube::Resource::meta);
+                let references = meta.into_iter().flat_map(|meta| meta.owner_references.iter().flatten());
+                let references = references.filter(|reference| {
+                    reference.controller == Some(true)
+                        && owner.same_group_kind(&reference.api_version, &reference.kind)
+                });
+                references
+                    .filter_map(|reference| {
+                        let namespace = meta?.namespace.clone().filter(|_| owner.namespaced);
+                        let key = Key { namespace, name: reference.name.clone() };
+                        let cached = find::<O>(&lookup.caches, &owner)?.get(&key)?;
+                        (cached.meta().uid.as_ref() == Some(&reference.uid)).then_some(key)
+                    })
+                    .collect::<Vec<_>>()
+            };
+            [owners(old), owners(new)].concat()
+        })
     }
 
     pub(crate) fn mapped(
         self,
-        _map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
+        map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
     ) -> Setup {
-        Setup(PhantomData)
+        let open = move |caches: &Caches| {
+            let cache = caches.open::<K>(&self.kind, &self.selector);
+            let declared = Declared::new(&cache);
+            let predicate = self.predicate;
+            let subscribe = move |wiring: &Wiring| {
+                let (wiring, kind) = (wiring.clone(), self.kind);
+                let listener = Arc::downgrade(&(Arc::clone(&wiring.inbox) as Arc<dyn Any + Send + Sync>));
+                let inbox = Arc::downgrade(&wiring.inbox);
+                let (controller, lookup) = (wiring.controller, wiring.lookup);
+                cache.subscribe(listener, move |transition, origin| {
+                    let Some(inbox) = inbox.upgrade() else { return };
+                    let (old, new) = objects(transition);
+                    if !passes(predicate.as_ref(), old, new) {
+                        return;
+                    }
+                    let keys: BTreeSet<Key> = map(old, new, &lookup).into_iter().collect();
+                    for key in keys {
+                        let add = add(&kind, transition, origin, &controller, &key);
+                        inbox.add(&key, Add { renews: false, ..add });
+                    }
+                });
+                async move { cache.synced().await }.boxed()
+            };
+            (declared, Box::new(subscribe) as Subscribe)
+        };
+        Setup::Watch(Box::new(open))
     }
 }
 
@@ -58,28 +114,152 @@ where
     }
 }
 
-pub(crate) struct Setup(PhantomData<()>);
+/// Subscribes a controller's handler; the future is done when the cache is synced.
+pub(crate) type Subscribe = Box<dyn FnOnce(&Wiring) -> BoxFuture<'static, ()> + Send>;
 
-pub(crate) fn index<K: Object>(
-    _kind: Kind,
-    _name: &'static str,
-    _values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
-) -> Setup {
-    Setup(PhantomData)
+/// What is done for a declaration when its controller starts.
+pub(crate) enum Setup {
+    /// Opens a cache.
+    Watch(Box<dyn FnOnce(&Caches) -> (Declared, Subscribe) + Send>),
+    /// Adds an index to a declared cache.
+    Index(Box<dyn FnOnce(&[Declared]) -> Result<()> + Send>),
 }
 
-/// The controller's caches, for maps from one kind to another.
-#[derive(Debug)]
-pub struct Lookup(());
+/// What handlers need to tell a controller.
+#[derive(Clone)]
+pub(crate) struct Wiring {
+    pub(crate) controller: Arc<str>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) lookup: Lookup,
+}
+
+/// Changes of the reconciled kind itself.
+pub(crate) fn primary<O: Object>(
+    cache: Arc<Cache<O>>,
+    predicate: Option<Predicate<O>>,
+    wiring: &Wiring,
+) -> BoxFuture<'static, ()> {
+    let listener = Arc::downgrade(&(Arc::clone(&wiring.inbox) as Arc<dyn Any + Send + Sync>));
+    let inbox = Arc::downgrade(&wiring.inbox);
+    let (controller, kind) = (Arc::clone(&wiring.controller), cache.kind().clone());
+    cache.subscribe(listener, move |transition, origin| {
+        let Some(inbox) = inbox.upgrade() else { return };
+        let (old, new) = objects(transition);
+        let key = &transition.key;
+        if passes(predicate.as_ref(), old, new) {
+            let add = add(&kind, transition, origin, &controller, key);
+            inbox.add(key, Add { renews: renews(old, new), ..add });
+        }
+    });
+    async move { cache.synced().await }.boxed()
+}
+
+/// Whether a failure that was terminal may be cured by this change: a new generation, or for kinds without
+/// generations any change.
+fn renews<O: Object>(old: Option<&O>, new: Option<&O>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let (old, new) = (old.meta(), new.meta());
+            new.generation.is_none()
+                || old.generation != new.generation
+                || old.uid != new.uid
+                || old.deletion_timestamp != new.deletion_timestamp
+        }
+        _ => true,
+    }
+}
+
+fn objects<K>(transition: &Transition<K>) -> (Option<&K>, Option<&K>) {
+    (
+        transition.old.as_ref().and_then(Payload::object).map(|object| &**object),
+        transition.new.as_ref().and_then(Payload::object).map(|object| &**object),
+    )
+}
+
+fn passes<K: 'static>(predicate: Option<&Predicate<K>>, old: Option<&K>, new: Option<&K>) -> bool {
+    // Without an object there is nothing to test: what cannot be decoded is told.
+    (old.is_none() && new.is_none())
+        || predicate.is_none_or(|predicate| predicate.passes(Change { old, new }))
+}
+
+fn add<K: Object>(
+    kind: &Kind,
+    transition: &Transition<K>,
+    origin: &Origin,
+    controller: &Arc<str>,
+    key: &Key,
+) -> Add {
+    let reason = match (origin, &transition.old, &transition.new) {
+        (Origin::Initial, ..) => Reason::Initial,
+        (_, None, _) => Reason::Added,
+        (_, Some(_), Some(_)) => Reason::Changed,
+        (_, Some(_), None) => Reason::Deleted,
+    };
+    let (old, new) = objects(transition);
+    let uid = new.or(old).and_then(|object| object.meta().uid.clone());
+    let object = ObjectRef { kind: kind.clone(), key: transition.key.clone(), uid };
+    Add {
+        cause: Cause::new(reason, Some(object)),
+        class: if *origin == Origin::Initial { Class::Background } else { Class::Fresh },
+        echo: matches!(origin, Origin::Own { controller: writer, key: written }
+            if writer == controller && written == key),
+        renews: false,
+    }
+}
+
+pub(crate) fn index<K: Object>(
+    kind: Kind,
+    name: &'static str,
+    values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+) -> Setup {
+    Setup::Index(Box::new(move |caches| {
+        let Some(cache) = find::<K>(caches, &kind) else {
+            return Err(Error::msg(format!("index {name} is on {kind}, which is not watched")));
+        };
+        let values: Values<K> = Arc::new(values);
+        cache.add_index(name, &values);
+        Ok(())
+    }))
+}
+
+/// The controller's caches, for maps from one kind to another: the reconciled kind and those it watches.
+/// A kind that is not among them has no objects here.
+#[derive(Clone)]
+pub struct Lookup {
+    pub(crate) caches: Arc<Vec<Declared>>,
+}
 
 impl Lookup {
+    /// The cached object under a key.
+    pub fn get<K: Object>(&self, key: &Key) -> Option<Arc<K>>
+    where
+        K::DynamicType: Default,
+    {
+        find::<K>(&self.caches, &Kind::of::<K>())?.get(key)
+    }
+
+    /// The cached objects of a namespace, or all of them, by key.
+    pub fn list<K: Object>(&self, namespace: Option<&str>) -> Vec<Arc<K>>
+    where
+        K::DynamicType: Default,
+    {
+        find::<K>(&self.caches, &Kind::of::<K>()).map(|cache| cache.list(namespace)).unwrap_or_default()
+    }
+
     /// The cached objects of `K` whose index has `value`, by key.
     pub fn by_index<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>>
     where
         K::DynamicType: Default,
     {
-        let _ = (index, value, self.0);
-        Vec::new()
+        find::<K>(&self.caches, &Kind::of::<K>())
+            .and_then(|cache| cache.by_index(index, value))
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookup").finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,70 @@
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cache::{Cache, Origin};
+use crate::{Key, Kind, Object, Rights, Undeclared, Verb};
+
+/// Who a controller is, as its contexts know it: name, rights, and the caches that it declared.
+pub(crate) struct Identity {
+    pub(crate) name: Arc<str>,
+    pub(crate) field_manager: String,
+    pub(crate) rights: Rights,
+    pub(crate) caches: Vec<Declared>,
+}
+
+/// A cache that a controller declared.
+#[derive(Clone)]
+pub(crate) struct Declared {
+    representation: TypeId,
+    kind: Kind,
+    cache: Arc<dyn Any + Send + Sync>,
+}
+
+impl Declared {
+    pub(crate) fn new<K: Object>(cache: &Arc<Cache<K>>) -> Self {
+        Self {
+            representation: TypeId::of::<K>(),
+            kind: cache.kind().clone(),
+            cache: Arc::clone(cache) as Arc<dyn Any + Send + Sync>,
+        }
+    }
+}
+
+/// The first declared cache of `K`, in the representation that `K` is.
+pub(crate) fn find<K: Object>(caches: &[Declared], kind: &Kind) -> Option<Arc<Cache<K>>> {
+    let declared = caches
+        .iter()
+        .find(|declared| declared.representation == TypeId::of::<K>() && declared.kind == *kind)?;
+    Arc::clone(&declared.cache).downcast().ok()
+}
+
+impl Identity {
+    /// The cache of `K`, if it was declared.
+    pub(crate) fn cache<K: Object>(&self, kind: &Kind) -> Option<Arc<Cache<K>>> {
+        find(&self.caches, kind)
+    }
+
+    /// Refuses what was not declared.
+    pub(crate) fn check(&self, kind: &Kind, subresource: Option<&str>, verb: Verb) -> Result<(), Undeclared> {
+        if self.rights.allow(kind, subresource, verb) {
+            return Ok(());
+        }
+        let resource = match subresource {
+            Some(subresource) => format!("{}/{subresource}", kind.plural),
+            None => kind.plural.clone(),
+        };
+        Err(Undeclared { controller: self.name.to_string(), verb, resource, kind: kind.kind.clone() })
+    }
+
+    /// Marks writes of the reconcile of `key`.
+    pub(crate) fn origin(&self, key: &Key) -> Origin {
+        Origin::Own { controller: Arc::clone(&self.name), key: key.clone() }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tracing::Instrument as _;
+
+use super::{CleanupFn, Identity};
+use crate::cache::Cache;
+use crate::context::Access;
+use crate::queue::{Outcome, Popped};
+use crate::store::Payload;
+use crate::{
+    Action, Context, Error, Event, Key, Kind, ObjectRef, Patch, Reconciled, Reconciler, Result, Retry,
+    Runtime,
+};
+
+/// Runs one key at a time, each in a task of its own.
+pub(super) struct Worker<R: Reconciler> {
+    pub(super) reconciler: Arc<R>,
+    pub(super) cache: Arc<Cache<R::Object>>,
+    pub(super) kind: Kind,
+    pub(super) finalizer: Option<(String, CleanupFn<R>)>,
+    pub(super) gone: Vec<Box<dyn Fn(&Key) + Send + Sync>>,
+    pub(super) time_limit: Duration,
+    pub(super) identity: Arc<Identity>,
+    pub(super) runtime: Runtime,
+}
+
+/// A key that was worked on.
+pub(super) struct Done {
+    pub(super) key: Key,
+    pub(super) outcome: Outcome,
+}
+
+/// What a pass came to.
+enum Pass {
+    /// The object does not exist.
+    Gone,
+    Acted(Action),
+}
+
+impl<R: Reconciler> Worker<R> {
+    pub(super) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    pub(super) async fn work(self: Arc<Self>, popped: Popped) -> Done {
+        let key = popped.key.clone();
+        let id = self.runtime.entropy().uuid();
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = self.name(),
+            namespace = key.namespace,
+            name = key.name,
+            reconcile_id = id
+        );
+        let observer = self.runtime.observer();
+        observer.reconcile_started(self.name());
+        let begun = Instant::now();
+        let (outcome, ended) = self.guarded(popped, id).instrument(span).await;
+        observer.reconcile_finished(self.name(), ended, begun.elapsed());
+        Done { key, outcome }
+    }
+
+    /// One pass, with its time limit; a panic is an error of this key only.
+    async fn guarded(&self, popped: Popped, id: String) -> (Outcome, Reconciled) {
+        let pass = timeout(self.time_limit, self.pass(popped, id));
+        match AssertUnwindSafe(pass).catch_unwind().await {
+            Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success),
+            Ok(Ok(Ok(Pass::Acted(action)))) => match action.delay() {
+                Some(delay) => (Outcome::After(delay), Reconciled::RequeueAfter),
+                None => (Outcome::Success, Reconciled::Success),
+            },
+            Ok(Ok(Err(error))) => {
+                let reason = error.reason_or_default();
+                match error.retry() {
+                    // Somebody was faster: ordinary life of optimistic locking.
+                    Retry::BackOff if error.is_conflict() => tracing::info!(%error, "conflict, runs again"),
+                    Retry::Never => {
+                        tracing::error!(%error, reason, "reconcile failed, waits for a new generation")
+                    }
+                    _ => tracing::warn!(%error, reason, "reconcile failed"),
+                }
+                match error.retry() {
+                    Retry::BackOff => (Outcome::Error, Reconciled::Error),
+                    Retry::After(delay) => (Outcome::After(delay), Reconciled::Error),
+                    Retry::Never => (Outcome::Terminal, Reconciled::Terminal),
+                }
+            }
+            Ok(Err(_)) => {
+                tracing::error!(limit = ?self.time_limit, "reconcile ran into its time limit and was dropped");
+                (Outcome::Error, Reconciled::TimedOut)
+            }
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                tracing::error!(panic = text.unwrap_or("(no text)"), "reconcile panicked");
+                (Outcome::Error, Reconciled::Panic)
+            }
+        }
+    }
+
+    async fn pass(&self, popped: Popped, id: String) -> Result<Pass> {
+        let key = popped.key;
+        for cause in &popped.causes.kept {
+            tracing::debug!(%cause, "runs because");
+        }
+        let mut access = Access {
+            runtime: self.runtime.clone(),
+            controller: Arc::clone(&self.identity),
+            owner: ObjectRef::new(self.kind.clone(), key.clone()),
+            version: Mutex::new(None),
+            causes: popped.causes.kept,
+            more_causes: popped.causes.more,
+            reconcile_id: id,
+        };
+        access.settle(&self.cache, Some(&key)).await?;
+        let read = self.cache.read(&key, |store| {
+            let record = store.visible(&key)?;
+            Some((record.uid.clone(), record.version.text.clone(), record.payload.clone()))
+        });
+        let Some((uid, version, payload)) = read.flatten() else {
+            self.gone.iter().for_each(|forget| forget(&key));
+            return Ok(Pass::Gone);
+        };
+        access.owner.uid = Some(uid);
+        access.version = Mutex::new(Some(version));
+        let object = match payload {
+            Payload::Object(object) => object,
+            Payload::Undecodable(problem) => {
+                // Nothing to do before somebody changes it; the others go on.
+                tracing::error!(%problem, "the object cannot be decoded");
+                access.event(Event::warning(
+                    "Undecodable",
+                    format!("cannot be read as {}: {problem}", self.kind),
+                ));
+                return Ok(Pass::Acted(Action::await_change()));
+            }
+        };
+        let action = match &self.finalizer {
+            Some((finalizer, cleanup)) => self.finalized(object, access, finalizer, *cleanup).await?,
+            None => self.reconciler.reconcile(Arc::clone(&object), &Context::new(object, access)).await?,
+        };
+        Ok(Pass::Acted(action))
+    }
+
+    /// A pass of a controller with a finalizer: that is added before the first reconcile, and removed when
+    /// the cleanup has nothing left to do.
+    async fn finalized(
+        &self,
+        object: Arc<R::Object>,
+        access: Access,
+        finalizer: &str,
+        cleanup: CleanupFn<R>,
+    ) -> Result<Action> {
+        let meta = kube::Resource::meta(&*object);
+        let finalizers = meta.finalizers.clone().unwrap_or_default();
+        let ours = finalizers.iter().any(|name| name == finalizer);
+        if meta.deletion_timestamp.is_none() {
+            if ours {
+                return self.reconciler.reconcile(Arc::clone(&object), &Context::new(object, access)).await;
+            }
+            let with = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
+            let answer = set_finalizers(&access, with).await?;
+            let object = crate::context::object::<R::Object>(&self.kind, answer)?;
+            return self.reconciler.reconcile(Arc::clone(&object), &Context::new(object, access)).await;
+        }
+        if !ours {
+            return Ok(Action::await_change());
+        }
+        let cx = Context::new(Arc::clone(&object), access);
+        let action = match cleanup(&self.reconciler, object, &cx).await {
+            Ok(action) => action,
+            Err(error) => {
+                if !error.is_conflict() {
+                    cx.event(Event::warning("CleanupFailed", error.to_string()).action("Cleanup"));
+                }
+                return Err(error);
+            }
+        };
+        if action.delay().is_none() {
+            let without = finalizers.into_iter().filter(|name| name != finalizer).collect();
+            match set_finalizers(cx.access(), without).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(action)
+    }
+}
+
+/// Replaces the finalizers, if the object is still as it was read.
+async fn set_finalizers(access: &Access, finalizers: Vec<String>) -> Result<serde_json::Value, Error> {
+    let version = access.version.lock().clone();
+    let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });
+    access.patch(&access.owner.kind, &access.owner.key, None, &Patch::Merge(patch)).await
+}

@@ -1,0 +1,116 @@
+use serde_json::Value;
+use setpoint_schema::{FieldSet, fingerprint, project};
+
+/// What a manager's applies left on an object, in 8 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Print {
+    manager: Box<str>,
+    part: Part,
+    print: u64,
+}
+
+/// Which entry of managed fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    Status,
+}
+
+/// An apply that needed no further one: this intent led to this print. Covers values that the server rewrites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Memo {
+    manager: Box<str>,
+    part: Part,
+    intent: u64,
+    print: u64,
+}
+
+/// The prints of every Apply entry in the object's managed fields. `metadata_only`: the object's other
+/// fields are not at hand, so that the names of the owned fields stand for their values.
+pub(crate) fn prints(object: &Value, metadata_only: bool) -> Vec<Print> {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries.into_iter().flatten().filter_map(|entry| print(object, entry, metadata_only)).collect()
+}
+
+fn print(object: &Value, entry: &Value, metadata_only: bool) -> Option<Print> {
+    if entry.get("operation")?.as_str()? != "Apply" {
+        return None;
+    }
+    let part = match entry.get("subresource").and_then(Value::as_str).unwrap_or_default() {
+        "" => Part::Main,
+        "status" => Part::Status,
+        _ => return None,
+    };
+    let fields = entry.get("fieldsV1")?;
+    let print = if metadata_only {
+        fingerprint(fields)
+    } else {
+        fingerprint(&project(object, &FieldSet::from_fields_v1(fields).ok()?))
+    };
+    Some(Print { manager: entry.get("manager")?.as_str()?.into(), part, print })
+}
+
+/// The print of a manager's part, if it has applied anything.
+pub(crate) fn find(prints: &[Print], manager: &str, part: Part) -> Option<u64> {
+    prints.iter().find(|print| &*print.manager == manager && print.part == part).map(|print| print.print)
+}
+
+/// Whether applying an intent is known to change nothing.
+pub(crate) fn settled(prints: &[Print], memos: &[Memo], manager: &str, part: Part, intent: u64) -> bool {
+    let Some(print) = find(prints, manager, part) else { return false };
+    print == intent
+        || memos.iter().any(|memo| {
+            &*memo.manager == manager && memo.part == part && memo.intent == intent && memo.print == print
+        })
+}
+
+/// Remembers that `intent` led to the print that the object has now.
+pub(crate) fn remember(memos: &mut Vec<Memo>, prints: &[Print], manager: &str, part: Part, intent: u64) {
+    memos.retain(|memo| &*memo.manager != manager || memo.part != part);
+    if let Some(print) = find(prints, manager, part) {
+        memos.push(Memo { manager: manager.into(), part, intent, print });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use setpoint_schema::normalise;
+
+    use super::*;
+
+    fn live(replicas: i64) -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "web", "uid": "1", "labels": { "app": "web", "other": "x" }, "managedFields": [
+                { "manager": "website", "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
+                  "fieldsV1": { "f:metadata": { "f:labels": { "f:app": {} } }, "f:spec": { "f:replicas": {} } } },
+                { "manager": "kubectl", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
+                  "fieldsV1": { "f:metadata": { "f:labels": { "f:other": {} } } } },
+            ] },
+            "spec": { "replicas": replicas, "paused": false },
+        })
+    }
+
+    #[test]
+    fn an_unchanged_intent_is_settled_and_a_foreign_change_is_not() {
+        let intent = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "web", "labels": { "app": "web" } }, "spec": { "replicas": 3 },
+        });
+        let intent = fingerprint(&normalise(&intent));
+        assert!(settled(&prints(&live(3), false), &[], "website", Part::Main, intent));
+        assert!(!settled(&prints(&live(4), false), &[], "website", Part::Main, intent));
+        assert!(!settled(&prints(&live(3), false), &[], "kubectl", Part::Main, intent), "no Apply entry");
+        assert!(!settled(&prints(&live(3), false), &[], "website", Part::Status, intent));
+    }
+
+    #[test]
+    fn a_memo_covers_what_the_server_rewrites() {
+        let (prints, mut memos) = (prints(&live(3), true), Vec::new());
+        assert!(!settled(&prints, &memos, "website", Part::Main, 7));
+        remember(&mut memos, &prints, "website", Part::Main, 7);
+        assert!(settled(&prints, &memos, "website", Part::Main, 7));
+        assert!(!settled(&prints, &memos, "website", Part::Main, 8));
+    }
+}

@@ -1,0 +1,448 @@
+//! The objects of one watch as a pure machine, written through by our own writes.
+//!
+//! Two streams meet here: the watch, in order but late, and the answers to our own writes, early but in any
+//! order. Versions decide: what is older than what is stored was seen already. Each change of an object is
+//! given out once, as a [`Transition`] with the right old state, whichever stream brought it first.
+
+mod index;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(crate) use index::Values;
+
+use crate::Key;
+use crate::fingerprint::{Memo, Print};
+use index::Index;
+
+/// A resource version. Numbers compare, within one kind only; others are never compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) text: String,
+    number: Option<u64>,
+}
+
+impl Version {
+    pub(crate) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), number: text.parse().ok() }
+    }
+
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.number
+    }
+}
+
+/// An object, or why it cannot be decoded.
+#[derive(Debug)]
+pub(crate) enum Payload<T> {
+    Object(Arc<T>),
+    Undecodable(Arc<str>),
+}
+
+impl<T> Payload<T> {
+    pub(crate) fn object(&self) -> Option<&Arc<T>> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Undecodable(_) => None,
+        }
+    }
+}
+
+impl<T> Clone for Payload<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Object(object) => Self::Object(Arc::clone(object)),
+            Self::Undecodable(problem) => Self::Undecodable(Arc::clone(problem)),
+        }
+    }
+}
+
+/// An object as the server showed it.
+#[derive(Debug)]
+pub(crate) struct Seen<T> {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
+    pub(crate) version: Version,
+    pub(crate) payload: Payload<T>,
+    pub(crate) prints: Vec<Print>,
+}
+
+/// A stored object.
+#[derive(Debug)]
+pub(crate) struct Record<T> {
+    pub(crate) uid: String,
+    pub(crate) version: Version,
+    pub(crate) payload: Payload<T>,
+    pub(crate) prints: Vec<Print>,
+    pub(crate) memos: Vec<Memo>,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Present(Record<T>),
+    /// It left the selector by our own write of this version.
+    Tombstone(u64),
+}
+
+/// A change of what can be read.
+#[derive(Debug)]
+pub(crate) struct Transition<T> {
+    pub(crate) key: Key,
+    pub(crate) old: Option<Payload<T>>,
+    pub(crate) new: Option<Payload<T>>,
+}
+
+/// What became of an own write.
+#[derive(Debug)]
+pub(crate) enum Put<T> {
+    /// It is visible now.
+    Stored(Transition<T>),
+    /// It was seen already, or will never be visible here.
+    Known,
+    /// Only the watch can tell: wait until its progress has passed this version.
+    Wait(u64),
+}
+
+/// Whether a written object is one of this watch's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    Yes,
+    No,
+    Unknown,
+}
+
+/// What a finished list changed.
+#[derive(Debug)]
+pub(crate) struct Listed<T> {
+    pub(crate) transitions: Vec<Transition<T>>,
+    /// A quorum list was older than what was seen: the server's data was restored from a backup.
+    pub(crate) restored: bool,
+}
+
+/// A list that is older than what was seen already, though the server was asked for none such.
+#[derive(Debug, thiserror::Error)]
+#[error("the server gave a list of version {listed}, older than the version {progress} that was seen")]
+pub(crate) struct StaleList {
+    listed: u64,
+    progress: u64,
+}
+
+/// See the module.
+pub(crate) struct Store<T> {
+    slots: BTreeMap<Key, Slot<T>>,
+    /// Deleted by us: not read any more, until the watch says that it is gone.
+    hidden: BTreeMap<Key, String>,
+    /// Everything up to this version was seen.
+    progress: Option<Version>,
+    /// Keys whose last write has an unknown outcome.
+    suspects: BTreeSet<Key>,
+    indexes: BTreeMap<&'static str, Index<T>>,
+    synced: bool,
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            hidden: BTreeMap::new(),
+            progress: None,
+            suspects: BTreeSet::new(),
+            indexes: BTreeMap::new(),
+            synced: false,
+        }
+    }
+}
+
+impl<T> Store<T> {
+    /// ADDED or MODIFIED.
+    pub(crate) fn applied(&mut self, seen: Seen<T>) -> Option<Transition<T>> {
+        self.advance(&seen.version);
+        let newer = match self.slots.get(&seen.key) {
+            Some(Slot::Present(record)) => match (seen.version.number, record.version.number) {
+                (Some(new), Some(old)) => new > old,
+                _ => seen.version != record.version,
+            },
+            // Still there after our progress went on: this version is older than the tombstone.
+            Some(Slot::Tombstone(version)) => seen.version.number.is_none_or(|new| new > *version),
+            None => true,
+        };
+        if newer { self.store(seen) } else { None }
+    }
+
+    /// DELETED: gone, or no longer selected.
+    pub(crate) fn deleted(&mut self, key: &Key, uid: &str, version: &Version) -> Option<Transition<T>> {
+        self.advance(version);
+        let remove = match self.slots.get(key) {
+            Some(Slot::Present(record)) => match (version.number, record.version.number) {
+                (Some(gone), Some(stored)) => gone >= stored,
+                _ => record.uid == uid,
+            },
+            _ => false,
+        };
+        let transition = if remove { self.remove(key) } else { None };
+        // An object that left the selector and came back by our write has a Deleted event of before.
+        let still = matches!(self.slots.get(key), Some(Slot::Present(record)) if record.uid == uid);
+        if !still && self.hidden.get(key).is_some_and(|hidden| hidden == uid) {
+            self.hidden.remove(key);
+        }
+        transition
+    }
+
+    /// A bookmark: everything up to `version` was seen.
+    pub(crate) fn bookmark(&mut self, version: &Version) {
+        self.advance(version);
+    }
+
+    /// A complete list at `version`. `quorum`: it is the newest state, not one "not older than".
+    pub(crate) fn listed(
+        &mut self,
+        items: Vec<Seen<T>>,
+        version: &Version,
+        quorum: bool,
+    ) -> Result<Listed<T>, StaleList> {
+        let progress = self.progress.as_ref().and_then(Version::number);
+        let mut restored = false;
+        if let (Some(listed), Some(progress)) = (version.number, progress)
+            && listed < progress
+        {
+            if !quorum {
+                return Err(StaleList { listed, progress });
+            }
+            restored = true;
+        }
+        if restored {
+            // Versions start again from the past: nothing that is pending can be compared any more.
+            self.hidden.clear();
+            self.suspects.clear();
+            self.slots.retain(|_, slot| matches!(slot, Slot::Present(_)));
+        }
+        // Own writes that the list cannot know stay.
+        let survives = |number: Option<u64>| match (number, version.number) {
+            (Some(number), Some(listed)) => !restored && number > listed,
+            _ => false,
+        };
+        let mut transitions = Vec::new();
+        let listed: BTreeSet<&Key> = items.iter().map(|item| &item.key).collect();
+        let absent: Vec<Key> = self
+            .slots
+            .iter()
+            .filter(|(key, slot)| {
+                !listed.contains(key)
+                    && !survives(match slot {
+                        Slot::Present(record) => record.version.number,
+                        Slot::Tombstone(version) => Some(*version),
+                    })
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in absent {
+            transitions.extend(self.remove(&key));
+        }
+        for item in items {
+            let take = match self.slots.get(&item.key) {
+                Some(Slot::Present(record)) => {
+                    !survives(record.version.number)
+                        && (record.version != item.version || record.uid != item.uid)
+                }
+                Some(Slot::Tombstone(version)) => !survives(Some(*version)),
+                None => true,
+            };
+            if take {
+                transitions.extend(self.store(item));
+            }
+        }
+        let slots = &self.slots;
+        self.hidden
+            .retain(|key, uid| matches!(slots.get(key), Some(Slot::Present(record)) if record.uid == *uid));
+        self.progress = Some(version.clone());
+        self.drop_tombstones();
+        self.synced = true;
+        Ok(Listed { transitions, restored })
+    }
+
+    /// The answer to an own write.
+    pub(crate) fn wrote(&mut self, seen: Seen<T>, member: Member) -> Put<T> {
+        let Some(number) = seen.version.number else {
+            self.suspects.insert(seen.key);
+            return Put::Known;
+        };
+        let progress = self.progress.as_ref().and_then(Version::number);
+        if progress.is_some_and(|progress| number <= progress) && !self.is_stored(&seen) {
+            return Put::Known;
+        }
+        let stored = match self.slots.get_mut(&seen.key) {
+            Some(Slot::Present(record)) => {
+                if record.version == seen.version && record.uid == seen.uid {
+                    // Nothing changed, or the event was faster. The fingerprints are as good as new.
+                    record.prints = seen.prints;
+                    return Put::Known;
+                }
+                record.version.number
+            }
+            Some(Slot::Tombstone(version)) => Some(*version),
+            None => None,
+        };
+        if stored.is_some_and(|stored| number <= stored) {
+            return Put::Known;
+        }
+        let transition = match member {
+            Member::Unknown => return Put::Wait(number),
+            Member::Yes => self.store(seen),
+            Member::No => {
+                let key = seen.key;
+                let transition = self.remove(&key);
+                self.slots.insert(key, Slot::Tombstone(number));
+                transition
+            }
+        };
+        transition.map_or(Put::Known, Put::Stored)
+    }
+
+    /// Our deletion was answered with success: the object is not read any more.
+    pub(crate) fn hide(&mut self, key: &Key, uid: &str) -> Option<Transition<T>> {
+        let Some(Slot::Present(record)) = self.slots.get(key) else { return None };
+        if record.uid != uid {
+            return None;
+        }
+        let old = self.visible(key).map(|record| record.payload.clone());
+        self.hidden.insert(key.clone(), uid.to_owned());
+        self.transition(key, old, None)
+    }
+
+    /// The outcome of a write to this key is unknown.
+    pub(crate) fn suspect(&mut self, key: &Key) {
+        self.suspects.insert(key.clone());
+    }
+
+    /// Keys to read live before the next read.
+    pub(crate) fn suspects(&self) -> impl Iterator<Item = &Key> {
+        self.suspects.iter()
+    }
+
+    /// A live read settles a suspect.
+    pub(crate) fn settled(&mut self, key: &Key) {
+        self.suspects.remove(key);
+    }
+
+    /// What can be read under a key.
+    pub(crate) fn visible(&self, key: &Key) -> Option<&Record<T>> {
+        match self.slots.get(key) {
+            Some(Slot::Present(record)) if self.hidden.get(key) != Some(&record.uid) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// For the memo of an apply.
+    pub(crate) fn record_mut(&mut self, key: &Key) -> Option<&mut Record<T>> {
+        match self.slots.get_mut(key) {
+            Some(Slot::Present(record)) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Everything that can be read, by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Record<T>)> {
+        self.slots.keys().filter_map(|key| Some((key, self.visible(key)?)))
+    }
+
+    /// The objects of an index under a value, by key. `None`: there is no such index.
+    pub(crate) fn by_index(&self, index: &str, value: &str) -> Option<Vec<Arc<T>>> {
+        let index = self.indexes.get(index)?;
+        let objects = index.keys(value).filter_map(|key| self.visible(key)?.payload.object().cloned());
+        Some(objects.collect())
+    }
+
+    /// Adds an index, unless there is one of that name.
+    pub(crate) fn add_index(&mut self, name: &'static str, values: &Values<T>) {
+        if self.indexes.contains_key(name) {
+            return;
+        }
+        let mut index = Index::new(Arc::clone(values));
+        for (key, record) in self.iter() {
+            index.change(key, None, record.payload.object().map(|object| &**object));
+        }
+        self.indexes.insert(name, index);
+    }
+
+    /// Whether the first list is complete.
+    pub(crate) fn synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Everything up to here was seen.
+    pub(crate) fn progress(&self) -> Option<&Version> {
+        self.progress.as_ref()
+    }
+
+    /// How many visible objects cannot be decoded.
+    pub(crate) fn undecodable(&self) -> usize {
+        self.iter().filter(|(_, record)| record.payload.object().is_none()).count()
+    }
+
+    fn is_stored(&self, seen: &Seen<T>) -> bool {
+        matches!(self.slots.get(&seen.key), Some(Slot::Present(record)) if record.version == seen.version)
+    }
+
+    fn advance(&mut self, version: &Version) {
+        let further = match (version.number, self.progress.as_ref().and_then(Version::number)) {
+            (Some(new), Some(old)) => new > old,
+            _ => true,
+        };
+        if further {
+            self.progress = Some(version.clone());
+            self.drop_tombstones();
+        }
+    }
+
+    fn drop_tombstones(&mut self) {
+        let Some(progress) = self.progress.as_ref().and_then(Version::number) else { return };
+        self.slots.retain(|_, slot| !matches!(slot, Slot::Tombstone(version) if *version <= progress));
+    }
+
+    fn store(&mut self, seen: Seen<T>) -> Option<Transition<T>> {
+        let key = seen.key;
+        let old = self.visible(&key).map(|record| record.payload.clone());
+        if self.hidden.get(&key).is_some_and(|hidden| *hidden != seen.uid) {
+            self.hidden.remove(&key);
+        }
+        let memos = match self.slots.remove(&key) {
+            Some(Slot::Present(record)) if record.uid == seen.uid => record.memos,
+            _ => Vec::new(),
+        };
+        let record = Record {
+            uid: seen.uid,
+            version: seen.version,
+            payload: seen.payload,
+            prints: seen.prints,
+            memos,
+        };
+        self.slots.insert(key.clone(), Slot::Present(record));
+        let new = self.visible(&key).map(|record| record.payload.clone());
+        self.transition(&key, old, new)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Transition<T>> {
+        let old = self.visible(key).map(|record| record.payload.clone());
+        self.slots.remove(key);
+        self.transition(key, old, None)
+    }
+
+    fn transition(
+        &mut self,
+        key: &Key,
+        old: Option<Payload<T>>,
+        new: Option<Payload<T>>,
+    ) -> Option<Transition<T>> {
+        if old.is_none() && new.is_none() {
+            return None;
+        }
+        for index in self.indexes.values_mut() {
+            let object = |payload: &Option<Payload<T>>| payload.as_ref().and_then(Payload::object).cloned();
+            index.change(key, object(&old).as_deref(), object(&new).as_deref());
+        }
+        Some(Transition { key: key.clone(), old, new })
+    }
+}
+
+#[cfg(test)]
+mod tests;

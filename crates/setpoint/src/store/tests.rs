@@ -1,0 +1,342 @@
+use proptest::prelude::*;
+
+use super::*;
+
+type Thing = (String, u64);
+
+fn key(name: &str) -> Key {
+    Key::new("ns", name)
+}
+
+fn seen(name: &str, uid: &str, version: u64) -> Seen<Thing> {
+    Seen {
+        key: key(name),
+        uid: uid.to_owned(),
+        version: Version::new(&version.to_string()),
+        payload: Payload::Object(Arc::new((uid.to_owned(), version))),
+        prints: Vec::new(),
+    }
+}
+
+fn at(version: u64) -> Version {
+    Version::new(&version.to_string())
+}
+
+fn read(store: &Store<Thing>, name: &str) -> Option<Thing> {
+    store.visible(&key(name)).and_then(|record| record.payload.object()).map(|object| (**object).clone())
+}
+
+#[test]
+fn an_own_write_is_read_at_once_and_its_event_is_an_echo() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    assert!(matches!(store.wrote(seen("a", "1", 7), Member::Yes), Put::Stored(_)));
+    assert!(store.applied(seen("a", "1", 6)).is_none(), "older than what is stored");
+    assert_eq!(read(&store, "a"), Some(("1".to_owned(), 7)));
+    assert!(store.applied(seen("a", "1", 7)).is_none(), "an echo");
+    assert!(store.applied(seen("a", "1", 8)).is_some());
+}
+
+#[test]
+fn a_late_answer_does_not_resurrect() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    assert!(store.applied(seen("a", "1", 6)).is_some());
+    assert!(store.deleted(&key("a"), "1", &at(7)).is_some());
+    assert!(matches!(store.wrote(seen("a", "1", 6), Member::Yes), Put::Known));
+    assert_eq!(read(&store, "a"), None);
+}
+
+#[test]
+fn a_deleted_object_is_hidden_until_its_event() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    assert!(store.hide(&key("a"), "1").is_some());
+    assert!(store.applied(seen("a", "1", 6)).is_none());
+    assert_eq!(read(&store, "a"), None);
+    assert!(store.deleted(&key("a"), "1", &at(7)).is_none(), "was told already");
+    assert!(store.hidden.is_empty());
+    assert!(store.hide(&key("a"), "1").is_none(), "the answer after the event hides nothing");
+    assert!(store.hidden.is_empty());
+}
+
+#[test]
+fn another_uid_is_not_hidden() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.hide(&key("a"), "1");
+    assert!(matches!(store.wrote(seen("a", "2", 9), Member::Yes), Put::Stored(_)));
+    assert!(store.deleted(&key("a"), "1", &at(7)).is_none());
+    assert_eq!(read(&store, "a"), Some(("2".to_owned(), 9)));
+}
+
+#[test]
+fn an_object_that_leaves_the_selector_is_gone_at_once() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    assert!(matches!(store.wrote(seen("a", "1", 7), Member::No), Put::Stored(_)));
+    assert!(store.applied(seen("a", "1", 6)).is_none(), "from before it left");
+    assert!(store.deleted(&key("a"), "1", &at(7)).is_none());
+    assert!(store.slots.is_empty());
+    assert!(matches!(store.wrote(seen("a", "1", 9), Member::Unknown), Put::Wait(9)));
+}
+
+#[test]
+fn a_list_keeps_newer_own_writes() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5), seen("b", "2", 4)], &at(5), false).expect("first list");
+    store.wrote(seen("c", "3", 9), Member::Yes);
+    store.wrote(seen("a", "1", 10), Member::Yes);
+    store.hide(&key("b"), "2");
+    let listed =
+        store.listed(vec![seen("a", "1", 7), seen("d", "4", 8)], &at(8), false).expect("second list");
+    assert_eq!(listed.transitions.len(), 1, "{:?}", listed.transitions);
+    assert_eq!(read(&store, "a").map(|a| a.1), Some(10));
+    assert_eq!(read(&store, "c").map(|c| c.1), Some(9));
+    assert!(store.hidden.is_empty(), "a list without it");
+    assert!(store.listed(Vec::new(), &at(6), false).is_err(), "a stale list is refused");
+}
+
+#[test]
+fn a_restored_server_starts_again() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 50)], &at(50), false).expect("first list");
+    store.wrote(seen("b", "2", 51), Member::Yes);
+    let listed = store.listed(vec![seen("a", "1", 20)], &at(30), true).expect("quorum list");
+    assert!(listed.restored);
+    assert_eq!((read(&store, "a").map(|a| a.1), read(&store, "b")), (Some(20), None));
+    assert!(store.applied(seen("a", "1", 31)).is_some());
+}
+
+#[test]
+fn indexes_follow_what_can_be_read() {
+    let mut store: Store<Thing> = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    let values: Values<Thing> = Arc::new(|thing: &Thing| vec![thing.0.clone()]);
+    store.add_index("uid", &values);
+    let count = |store: &Store<Thing>, value: &str| store.by_index("uid", value).expect("index").len();
+    assert_eq!(count(&store, "1"), 1);
+    store.wrote(seen("b", "1", 6), Member::Yes);
+    assert_eq!(count(&store, "1"), 2);
+    store.hide(&key("b"), "1");
+    assert_eq!(count(&store, "1"), 1);
+    store.applied(seen("a", "9", 8));
+    assert_eq!((count(&store, "1"), count(&store, "9")), (0, 1));
+    assert!(store.by_index("other", "1").is_none());
+}
+
+/// A server with one kind: the truth that the store has to follow.
+#[derive(Debug, Default)]
+struct Server {
+    version: u64,
+    uids: u64,
+    /// uid, version, selected.
+    objects: BTreeMap<Key, (String, u64, bool)>,
+    events: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Applied(Key, String, u64),
+    Deleted(Key, String, u64),
+}
+
+impl Event {
+    fn version(&self) -> u64 {
+        match self {
+            Self::Applied(_, _, version) | Self::Deleted(_, _, version) => *version,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Answer {
+    Wrote(Key, String, u64, bool),
+    Deleted(Key, String),
+}
+
+impl Server {
+    fn write(&mut self, key: &Key, selected: bool) -> Answer {
+        self.version += 1;
+        let before = self.objects.get(key).cloned();
+        let uid = before.as_ref().map_or_else(
+            || {
+                self.uids += 1;
+                format!("u{}", self.uids)
+            },
+            |(uid, ..)| uid.clone(),
+        );
+        self.objects.insert(key.clone(), (uid.clone(), self.version, selected));
+        if selected {
+            self.events.push(Event::Applied(key.clone(), uid.clone(), self.version));
+        } else if before.is_some_and(|(_, _, selected)| selected) {
+            self.events.push(Event::Deleted(key.clone(), uid.clone(), self.version));
+        }
+        Answer::Wrote(key.clone(), uid, self.version, selected)
+    }
+
+    fn delete(&mut self, key: &Key) -> Option<Answer> {
+        let (uid, _, selected) = self.objects.remove(key)?;
+        self.version += 1;
+        if selected {
+            self.events.push(Event::Deleted(key.clone(), uid.clone(), self.version));
+        }
+        Some(Answer::Deleted(key.clone(), uid))
+    }
+
+    fn selected(&self) -> BTreeMap<Key, Thing> {
+        let selected = self.objects.iter().filter(|(_, (_, _, selected))| *selected);
+        selected.map(|(key, (uid, version, _))| (key.clone(), (uid.clone(), *version))).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    OwnWrite { key: u8, selected: bool },
+    OwnDelete { key: u8 },
+    ForeignWrite { key: u8, selected: bool },
+    ForeignDelete { key: u8 },
+    Event,
+    Bookmark,
+    Answer(usize),
+    Relist,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let selected = || proptest::bool::weighted(0.8);
+    prop_oneof![
+        4 => (0..3u8, selected()).prop_map(|(key, selected)| Step::OwnWrite { key, selected }),
+        2 => (0..3u8).prop_map(|key| Step::OwnDelete { key }),
+        2 => (0..3u8, selected()).prop_map(|(key, selected)| Step::ForeignWrite { key, selected }),
+        1 => (0..3u8).prop_map(|key| Step::ForeignDelete { key }),
+        6 => Just(Step::Event),
+        1 => Just(Step::Bookmark),
+        5 => (0..8usize).prop_map(Step::Answer),
+        1 => Just(Step::Relist),
+    ]
+}
+
+/// What a handler has been told.
+#[derive(Default)]
+struct Told {
+    last: BTreeMap<Key, Thing>,
+    /// The newest version ever told of a key.
+    newest: BTreeMap<Key, u64>,
+}
+
+impl Told {
+    fn tell(&mut self, transition: Transition<Thing>) {
+        let thing =
+            |payload: Option<Payload<Thing>>| payload.map(|p| (**p.object().expect("object")).clone());
+        let (old, new) = (thing(transition.old), thing(transition.new));
+        assert_eq!(self.last.get(&transition.key), old.as_ref(), "the right old state");
+        assert_ne!(old, new, "a change");
+        match new {
+            Some(new) => {
+                let newest = self.newest.insert(transition.key.clone(), new.1);
+                assert!(newest.is_none_or(|newest| newest < new.1), "{newest:?} told again: {new:?}");
+                self.last.insert(transition.key, new);
+            }
+            None => {
+                self.last.remove(&transition.key);
+            }
+        }
+    }
+}
+
+struct Run {
+    server: Server,
+    store: Store<Thing>,
+    told: Told,
+    delivered: usize,
+    answers: Vec<Answer>,
+}
+
+impl Run {
+    fn event(&mut self) {
+        let Some(event) = self.server.events.get(self.delivered).cloned() else { return };
+        self.delivered += 1;
+        let transition = match event {
+            Event::Applied(key, uid, version) => self.store.applied(seen(&key.name, &uid, version)),
+            Event::Deleted(key, uid, version) => self.store.deleted(&key, &uid, &at(version)),
+        };
+        transition.into_iter().for_each(|transition| self.told.tell(transition));
+    }
+
+    fn answer(&mut self, which: usize) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let answer = self.answers.remove(which % self.answers.len());
+        let transition = match answer {
+            Answer::Wrote(key, uid, version, selected) => {
+                let member = if selected { Member::Yes } else { Member::No };
+                match self.store.wrote(seen(&key.name, &uid, version), member) {
+                    Put::Stored(transition) => Some(transition),
+                    _ => None,
+                }
+            }
+            Answer::Deleted(key, uid) => self.store.hide(&key, &uid),
+        };
+        transition.into_iter().for_each(|transition| self.told.tell(transition));
+    }
+
+    /// The watch broke; a list of the newest state replaces the events that were not delivered.
+    fn relist(&mut self) {
+        let items =
+            self.server.selected().into_iter().map(|(key, (uid, v))| seen(&key.name, &uid, v)).collect();
+        self.delivered = self.server.events.len();
+        let listed = self.store.listed(items, &at(self.server.version), false).expect("not older");
+        listed.transitions.into_iter().for_each(|transition| self.told.tell(transition));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #[test]
+    fn any_interleaving_ends_at_the_servers_state(steps in proptest::collection::vec(step(), 0..60)) {
+        let mut run = Run {
+            server: Server::default(),
+            store: Store::default(),
+            told: Told::default(),
+            delivered: 0,
+            answers: Vec::new(),
+        };
+        run.relist();
+        let name = |k: u8| key(&k.to_string());
+        for step in steps {
+            match step {
+                Step::OwnWrite { key, selected } => {
+                    let answer = run.server.write(&name(key), selected);
+                    run.answers.push(answer);
+                }
+                Step::OwnDelete { key } => {
+                    let answer = run.server.delete(&name(key));
+                    run.answers.extend(answer);
+                }
+                Step::ForeignWrite { key, selected } => { run.server.write(&name(key), selected); }
+                Step::ForeignDelete { key } => { run.server.delete(&name(key)); }
+                Step::Event => run.event(),
+                Step::Bookmark => {
+                    // A bookmark comes in the stream's order: up to the next event that was not delivered.
+                    let next = run.server.events.get(run.delivered).map(|event| event.version() - 1);
+                    run.store.bookmark(&at(next.unwrap_or(run.server.version)));
+                }
+                Step::Answer(which) => run.answer(which),
+                Step::Relist => run.relist(),
+            }
+        }
+        while !run.answers.is_empty() || run.delivered < run.server.events.len() {
+            run.answer(0);
+            run.event();
+        }
+        run.store.bookmark(&at(run.server.version));
+        let read: BTreeMap<Key, Thing> = run.store.iter()
+            .map(|(key, record)| (key.clone(), (**record.payload.object().expect("object")).clone()))
+            .collect();
+        prop_assert_eq!(&read, &run.server.selected());
+        prop_assert_eq!(&read, &run.told.last, "handlers know what can be read");
+        prop_assert!(run.store.hidden.is_empty(), "nothing stays hidden: {:?}", run.store.hidden);
+        prop_assert_eq!(run.store.slots.len(), read.len(), "no tombstone stays");
+    }
+}
