@@ -1,11 +1,18 @@
 //! Custom resource definitions: from a stored definition to resources that can be served.
 
-use serde_json::{Value, json};
-use setpoint_schema::{Schema, SchemaError};
+mod structure;
+
+use serde_json::Value;
+use setpoint_schema::cel::Rules;
+use setpoint_schema::{
+    FieldError, FieldPath, Schema, SchemaError, UnknownField, default, prune, validate, validate_update,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Resource, Shape, storage_name};
 use crate::object::Metadata;
+
+pub(crate) use self::structure::check;
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
@@ -18,6 +25,8 @@ pub(crate) struct CustomShape {
     /// The `apiVersion` in which objects are stored.
     pub(crate) storage_version: String,
     pub(crate) schema: Schema,
+    /// The CEL rules; `None` if there are none.
+    rules: Option<Rules>,
     /// The schema as it was written, for OpenAPI.
     pub(crate) openapi: Value,
     pub(crate) has_status: bool,
@@ -78,6 +87,7 @@ pub(crate) fn resources(
         let shape = CustomShape {
             api_version,
             storage_version: storage_version.clone(),
+            rules: Rules::compile(&schema).ok().filter(|rules| !rules.is_empty()),
             schema,
             openapi,
             has_status: subresources["status"].is_object(),
@@ -117,8 +127,23 @@ pub(crate) fn resources(
 }
 
 impl CustomShape {
-    /// Gives an object that was written under another shape what this one has.
-    pub(crate) fn complete(&self, object: &mut Value) {
-        let _ = (self, object, json!({}));
+    /// Gives an object the fields of this shape: no unknown ones (which are returned), defaults for missing ones.
+    pub(crate) fn complete(&self, object: &mut Value) -> Vec<UnknownField> {
+        let unknown = prune(&self.schema, object);
+        default(&self.schema, object);
+        unknown
+    }
+
+    /// Every field that breaks the schema or one of its rules.
+    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let root = FieldPath::root();
+        let mut errors = match old {
+            Some(old) => validate_update(&self.schema, new, old, &root),
+            None => validate(&self.schema, new, &root),
+        };
+        if let Some(rules) = &self.rules {
+            rules.validate_after(&mut errors, new, old);
+        }
+        errors
     }
 }

@@ -30,10 +30,6 @@ impl Registry {
                 tolerate_short_outages(object);
                 Ok(())
             }
-            ("", "persistentvolumeclaims") => {
-                self.set_storage_class(object);
-                Ok(())
-            }
             _ => Ok(()),
         }
     }
@@ -79,20 +75,6 @@ impl Registry {
         spec.insert("priority".to_owned(), priority.into());
         spec.entry("preemptionPolicy").or_insert_with(|| policy.into());
         Ok(())
-    }
-
-    /// Upstream: the admission plugin `DefaultStorageClass`.
-    fn set_storage_class(&self, claim: &mut Value) {
-        if !claim["spec"]["storageClassName"].is_null() {
-            return;
-        }
-        let classes = self.store.snapshot("storageclasses.storage.k8s.io");
-        let default = classes.objects.values().find(|class| {
-            class.value["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true"
-        });
-        if let Some(class) = default {
-            claim["spec"]["storageClassName"] = class.value.meta("name").into();
-        }
     }
 }
 

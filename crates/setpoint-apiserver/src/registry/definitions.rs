@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::{DeleteOptions, Place, Registry};
 use crate::catalog::Resource;
 use crate::custom;
-use crate::object::{Metadata, fields, meta_mut};
+use crate::object::{Metadata, copy_field, fields, meta_mut};
+use crate::status::{Result, Status};
 use crate::store::{Change, Expect, Key};
 
 /// Holds a definition until its objects are gone.
@@ -44,6 +45,93 @@ impl Registry {
         } else if resource.custom().is_some() {
             self.finish_definition(&format!("{}.{}", resource.plural, resource.group));
         }
+    }
+
+    /// Decides which names a definition gets, and says so in its status. Names that another definition of the
+    /// group, or a built-in kind, already has are not accepted.
+    pub(super) fn accept_names(&self, definition: &mut Value) -> Result<()> {
+        let spec = definition["spec"].clone();
+        if spec["conversion"]["strategy"] == "Webhook" {
+            return Err(Status::not_implemented("conversion of custom resources by webhook"));
+        }
+        let now = self.now();
+        let (accepted, conflict) = self.names_for(definition);
+        definition["status"]["acceptedNames"] = accepted;
+        let storage = spec["versions"].as_array().into_iter().flatten().find(|v| v["storage"] == true);
+        if let Some(name) = storage.map(|version| version["name"].clone()) {
+            let stored =
+                fields(&mut definition["status"]).entry("storedVersions").or_insert_with(|| json!([]));
+            if let Some(list) = stored.as_array_mut()
+                && !list.contains(&name)
+            {
+                list.push(name);
+            }
+        }
+        let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now});
+        if definition["status"]["conditions"].is_null() {
+            fields(&mut definition["status"]).remove("conditions");
+        }
+        match conflict {
+            None => {
+                let names = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found");
+                set_condition(definition, &names);
+                let message = "the initial names have been accepted";
+                set_condition(definition, &condition("Established", "True", "InitialNamesAccepted", message));
+            }
+            Some((reason, message)) => {
+                set_condition(definition, &condition("NamesAccepted", "False", reason, &message));
+                let established = definition["status"]["conditions"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .any(|known| known["type"] == "Established" && known["status"] == "True");
+                if !established {
+                    let message = "not all names are accepted";
+                    set_condition(definition, &condition("Established", "False", "NotAccepted", message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names that a definition may have, and the first conflict with its reason.
+    fn names_for(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
+        let spec = &definition["spec"];
+        let wanted = spec["names"].clone();
+        let group = spec["group"].as_str().unwrap_or_default();
+        let own = format!("{}.{group}", wanted["plural"].as_str().unwrap_or_default());
+        let (mut resources, mut kinds) = (Vec::new(), Vec::new());
+        for other in self.catalog.all().iter() {
+            if other.group != group || format!("{}.{group}", other.plural) == own {
+                continue;
+            }
+            resources.extend([other.plural.clone(), other.singular.clone()]);
+            resources.extend(other.short_names.iter().cloned());
+            kinds.extend([other.kind.clone(), other.list_kind.clone()]);
+        }
+        let mut accepted = definition["status"]["acceptedNames"].clone();
+        let mut conflict = None;
+        for (field, reason, taken) in [
+            ("plural", "PluralConflict", &resources),
+            ("singular", "SingularConflict", &resources),
+            ("shortNames", "ShortNamesConflict", &resources),
+            ("kind", "KindConflict", &kinds),
+            ("listKind", "ListKindConflict", &kinds),
+        ] {
+            let names: Vec<&str> = match &wanted[field] {
+                Value::String(name) => vec![name],
+                Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+                _ => Vec::new(),
+            };
+            match names.iter().find(|name| taken.iter().any(|taken| taken == *name)) {
+                Some(name) => {
+                    conflict = conflict.or_else(|| Some((reason, format!("\"{name}\" is already in use"))));
+                }
+                None => copy_field(&mut accepted, &wanted, field),
+            }
+        }
+        copy_field(&mut accepted, &wanted, "categories");
+        (accepted, conflict)
     }
 
     /// Serves exactly what the stored definitions say.

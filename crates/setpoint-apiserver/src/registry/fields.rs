@@ -1,73 +1,29 @@
-//! Which fields can be selected by (`pkg/registry/*/strategy.go`: `SelectableFields`, `…ToSelectableFields`).
+//! Selecting by fields (`pkg/registry/*/strategy.go`: `SelectableFields`).
 
 use serde_json::Value;
 
+use crate::builtin;
 use crate::catalog::Resource;
 use crate::object::Metadata;
 use crate::selector::FieldSelector;
 use crate::status::{Result, Status};
 
-/// The selectable fields of built-in kinds beyond `metadata.name` and `metadata.namespace`.
-fn built_in(group: &str, plural: &str) -> &'static [&'static str] {
-    match (group, plural) {
-        ("", "pods") => &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-        ("" | crate::events::GROUP, "events") => &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reason",
-            "reportingComponent",
-            "reportingController",
-            "source",
-            "type",
-        ],
-        ("", "secrets") => &["type"],
-        ("", "nodes") => &["spec.unschedulable"],
-        ("", "namespaces") => &["status.phase"],
-        ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
-        ("batch", "jobs") => &["status.successful"],
-        ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
-        _ => &[],
-    }
-}
-
 /// Refuses a selector on a field that the resource cannot be selected by.
 pub(super) fn check_fields(resource: &Resource, selector: &FieldSelector) -> Result<()> {
+    if selector.is_empty() {
+        return Ok(());
+    }
+    let built_in = match resource.custom() {
+        Some(_) => Vec::new(),
+        None => builtin::fields(&resource.group, &resource.plural, &Value::Null),
+    };
     for field in selector.fields() {
         let known = field == "metadata.name"
             || (field == "metadata.namespace" && resource.namespaced)
-            || match resource.custom() {
-                Some(custom) => custom.selectable.iter().any(|path| path == field),
-                None => built_in(&resource.group, &resource.plural).contains(&field),
-            };
+            || built_in.iter().any(|(name, _)| *name == field)
+            || resource.custom().is_some_and(|custom| custom.selectable.iter().any(|path| path == field));
         if !known {
-            return Err(Status::bad_request(match resource.custom() {
-                Some(_) => format!("field label not supported: {field}"),
-                None => format!(
-                    "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-                ),
-            }));
+            return Err(Status::bad_request(format!("field label not supported: {field}")));
         }
     }
     Ok(())
@@ -80,35 +36,17 @@ pub(super) fn field_of(resource: &Resource, object: &Value, field: &str) -> Stri
         "metadata.namespace" => return object.meta("namespace").to_owned(),
         _ => {}
     }
-    if resource.plural == "events" && resource.custom().is_none() {
-        return event_field(object, field);
+    if resource.custom().is_none() {
+        let fields = builtin::fields(&resource.group, &resource.plural, object);
+        return fields
+            .into_iter()
+            .find(|(name, _)| *name == field)
+            .map(|(_, value)| value)
+            .unwrap_or_default();
     }
-    let mut value = object;
-    for part in field.split('.') {
-        value = &value[part];
-    }
-    match value {
+    match field.split('.').fold(object, |value, part| &value[part]) {
         Value::String(text) => text.clone(),
-        // Absent flags read as false, absent counts as 0.
-        Value::Null => match field {
-            "spec.unschedulable" | "spec.hostNetwork" => "false".to_owned(),
-            "status.replicas" | "status.successful" => "0".to_owned(),
-            _ => String::new(),
-        },
+        Value::Null => String::new(),
         other => other.to_string(),
     }
-}
-
-/// Events are stored as `v1` and selected by the names of either version.
-fn event_field(event: &Value, field: &str) -> String {
-    let value = match field.split_once('.') {
-        Some(("involvedObject" | "regarding", part)) => &event["involvedObject"][part],
-        None if matches!(field, "reportingComponent" | "reportingController") => &event["reportingComponent"],
-        None if field == "source" => match &event["source"]["component"] {
-            Value::Null => &event["reportingComponent"],
-            component => component,
-        },
-        _ => &event[field],
-    };
-    value.as_str().unwrap_or_default().to_owned()
 }

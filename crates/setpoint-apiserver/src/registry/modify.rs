@@ -8,6 +8,7 @@ use super::prepare::{prepare_update, refuse_invalid, set_namespace};
 use super::shape::{Tracked, check, clean, served, storage_form, track};
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::catalog::Resource;
+use crate::custom;
 use crate::object::Metadata;
 use crate::object_meta;
 use crate::status::{Cause, Result, Status};
@@ -69,6 +70,9 @@ impl Registry {
             check_version(place, &new, old)?;
             warnings.extend(clean(resource, &mut new, options.validation)?);
             prepare_update(resource, subresource, &mut new, old);
+            if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() && !new.is_deleting() {
+                self.accept_names(&mut new)?;
+            }
             let _allocating = self.allocate(resource, &mut new, Some(old))?;
             let mut causes = object_meta::validate(&new, resource.name_rule(), resource.namespaced);
             causes.extend(object_meta::validate_update(&new, old));

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Place, Registry};
 use crate::builtin;
 use crate::catalog::Resource;
+use crate::custom;
 use crate::object::{Metadata, copy_field, copy_meta, fields, meta_mut, set_meta};
 use crate::status::{Cause, Result, Status};
 
@@ -40,6 +41,9 @@ impl Registry {
             }
         } else {
             builtin::prepare_create(&resource.group, &resource.kind, object);
+        }
+        if resource.is(custom::GROUP, custom::PLURAL) {
+            self.accept_names(object)?;
         }
         Ok(())
     }

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use setpoint_schema::FieldSet;
 use setpoint_schema::managed::{self, UpdateRequest};
+use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, prune, validate};
 
 use super::options::{FieldValidation, WriteOptions};
 use crate::builtin;
 use crate::catalog::Resource;
+use crate::custom;
 use crate::events;
-use crate::status::{Cause, Result};
+use crate::status::{Cause, Result, Status};
 use crate::store::Stored;
 
 /// How the managed fields of a write come about.
@@ -66,17 +67,87 @@ pub(super) fn clean(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>> {
-    let _ = validation;
-    if resource.custom().is_none() {
-        builtin::default(&resource.group, &resource.kind, object);
+    let unknown = match resource.custom() {
+        Some(custom) => custom.complete(object),
+        None => {
+            drop_nulls(object);
+            let unknown = prune(&resource.schema(), object);
+            builtin::default(&resource.group, &resource.kind, object);
+            // Some defaults are what Go writes for an empty list.
+            drop_nulls(object);
+            check_types(resource, object)?;
+            unknown
+        }
+    };
+    let texts = || unknown.iter().map(ToString::to_string);
+    match validation {
+        FieldValidation::Strict if !unknown.is_empty() => Err(Status::bad_request(format!(
+            "{0} in version \"{1}\" cannot be handled as a {0}: strict decoding error: {2}",
+            resource.kind,
+            resource.version,
+            texts().collect::<Vec<_>>().join(", ")
+        ))),
+        FieldValidation::Warn => Ok(texts().collect()),
+        FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
     }
-    Ok(Vec::new())
+}
+
+/// `null` is nothing, as in the Go types of built-in kinds.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// A value of the wrong type cannot even be decoded: 400, not 422.
+fn check_types(resource: &Resource, object: &Value) -> Result<()> {
+    let errors = validate(&resource.schema(), object, &FieldPath::root());
+    match errors.iter().find(|error| error.kind == ErrorKind::TypeInvalid) {
+        Some(error) => Err(Status::bad_request(format!(
+            "{0} in version \"{1}\" cannot be handled as a {0}: {error}",
+            resource.kind, resource.version
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Everything that is wrong with an object, beside its metadata.
 pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
-    let _ = (resource, new, old, subresource);
-    Vec::new()
+    if let Some(custom) = resource.custom() {
+        let mut causes: Vec<Cause> = custom.validate(new, old).iter().map(cause).collect();
+        if custom.has_status && subresource.is_empty() {
+            // The status is as it was, whatever a newer schema says about it.
+            causes.retain(|cause| !cause.field.starts_with("status"));
+        }
+        return causes;
+    }
+    let mut causes = Vec::new();
+    if resource.is(custom::GROUP, custom::PLURAL) {
+        causes.extend(custom::check(new, old));
+    }
+    for error in validate(&resource.schema(), new, &FieldPath::root()) {
+        // Go writes a zero where a status lacks a required field, and metadata has checks of its own.
+        let path = error.path.to_string();
+        let checked = !path.starts_with("status") && !path.starts_with("metadata");
+        let known = causes.iter().any(|cause: &Cause| cause.field == path);
+        if checked && !known && matches!(error.kind, ErrorKind::Required | ErrorKind::NotSupported) {
+            causes.push(cause(&error));
+        }
+    }
+    causes
+}
+
+fn cause(error: &FieldError) -> Cause {
+    Cause {
+        reason: error.kind.reason().to_owned(),
+        message: error.cause_message(),
+        field: error.path.to_string(),
+    }
 }
 
 /// Sets `metadata.managedFields`.

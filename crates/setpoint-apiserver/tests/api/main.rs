@@ -1,5 +1,6 @@
 //! The API server through its in-process service: what a client sends and what it gets.
 
 mod client;
+mod definitions;
 mod objects;
 mod watches;
