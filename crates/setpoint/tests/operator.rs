@@ -1,0 +1,241 @@
+//! A whole operator against the embedded API server, in simulated time and under its generated rights.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail as tests do")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::events::v1::Event as EventObject;
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::core::ObjectMeta;
+use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint::{Action, Context, Controller, Event, Operator, OperatorError, Reconciler, Result};
+use setpoint_apiserver::{ApiServer, Identity};
+use setpoint_clock::{Clock, Entropy};
+use tokio::task::JoinHandle;
+
+/// Each Service gets a ConfigMap with its type.
+#[derive(Default)]
+struct Describe {
+    pause: Duration,
+    finished: Arc<Mutex<usize>>,
+}
+
+impl Reconciler for Describe {
+    type Object = Service;
+
+    async fn reconcile(&self, service: Arc<Service>, cx: &Context<Service>) -> Result<Action> {
+        tokio::time::sleep(self.pause).await;
+        let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
+        let new = cx.get::<ConfigMap>(service.name_any()).await?.is_none();
+        cx.apply(ConfigMap {
+            metadata: ObjectMeta { name: Some(service.name_any()), ..ObjectMeta::default() },
+            data: Some([("type".to_owned(), kind)].into()),
+            ..ConfigMap::default()
+        })
+        .await?;
+        if new {
+            cx.event(Event::normal("Described", "its type is in a ConfigMap"));
+        }
+        *self.finished.lock() += 1;
+        Ok(Action::await_change())
+    }
+}
+
+struct World {
+    api: ApiServer,
+    admin: Client,
+}
+
+impl World {
+    async fn new() -> Self {
+        let api = ApiServer::builder().clock(Clock::system()).entropy(Entropy::seeded(1)).build();
+        let admin = Client::new(api.service(Identity::admin()), "default");
+        let world = Self { api, admin };
+        world.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})).await;
+        world
+    }
+
+    /// Applies any object as the cluster's administrator.
+    async fn apply(&self, object: &Value) {
+        let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        let types = object.types.clone().unwrap();
+        let kind = GroupVersionKind::try_from(&types).unwrap();
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(self.admin.clone(), &namespace, &resource),
+            None => Api::all_with(self.admin.clone(), &resource),
+        };
+        let params = PatchParams::apply("test").force();
+        api.patch(&object.name_any(), &params, &Patch::Apply(&object))
+            .await
+            .unwrap_or_else(|error| panic!("{} {}: {error}", types.kind, object.name_any()));
+    }
+
+    /// Runs an operator as the ServiceAccount that its manifests make.
+    async fn start(&self, operator: Operator) -> Running {
+        let namespace = "describe-system";
+        self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+        for object in operator.install(namespace).access().unwrap() {
+            self.apply(&object).await;
+        }
+        let identity = Identity::service_account(namespace, operator.name(), "some-uid");
+        let client = Client::new(self.api.service(identity), namespace);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let metrics = operator.metrics().clone();
+        let task = tokio::spawn(operator.client(client).entropy(Entropy::seeded(2)).run_until(async {
+            let _ = stopped.await;
+        }));
+        Running { stop, task, metrics }
+    }
+
+    async fn service(&self, name: &str) {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "team-a"},
+            "spec": {"ports": [{"port": 80}]}});
+        let services: Api<Service> = Api::namespaced(self.admin.clone(), "team-a");
+        services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    }
+
+    async fn config_map(&self, name: &str) -> ConfigMap {
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "team-a");
+        until(&format!("ConfigMap {name}"), async || maps.get_opt(name).await.unwrap()).await
+    }
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), OperatorError>>,
+    metrics: setpoint::Metrics,
+}
+
+impl Running {
+    async fn stop(self) -> Result<(), OperatorError> {
+        let _ = self.stop.send(());
+        self.task.await.unwrap()
+    }
+
+    fn metric(&self, series: &str) -> Option<f64> {
+        self.metrics.encode().lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+}
+
+/// Asks until there is an answer, for a minute of simulated time.
+async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what} did not appear within a minute");
+}
+
+fn operator(describe: Describe) -> Operator {
+    Operator::new("describe-operator").controller(Controller::new(describe).owns::<ConfigMap>())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_api_server_takes_all_manifests() {
+    let world = World::new().await;
+    for object in operator(Describe::default()).install("describe-system").objects().unwrap() {
+        world.apply(&object).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_works_under_its_generated_rights() {
+    let world = World::new().await;
+    let running = world.start(operator(Describe::default())).await;
+    world.service("web").await;
+    let map = world.config_map("web").await;
+    assert_eq!(map.data.unwrap()["type"], "ClusterIP");
+    assert_eq!(map.metadata.owner_references.unwrap()[0].kind, "Service");
+
+    let events: Api<EventObject> = Api::namespaced(world.admin.clone(), "team-a");
+    let event =
+        until("the event", async || events.list(&ListParams::default()).await.unwrap().items.pop()).await;
+    assert_eq!(event.reason.as_deref(), Some("Described"));
+    assert_eq!(event.regarding.unwrap().name.as_deref(), Some("web"));
+
+    let forbidden = running.metrics.encode().lines().filter(|line| line.contains("code=\"403\"")).count();
+    assert_eq!(forbidden, 0, "every right was derived");
+    let success = "controller_reconcile_total{controller=\"service\",result=\"success\"}";
+    assert!(running.metric(success).unwrap() >= 1.0);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_child_comes_back() {
+    let world = World::new().await;
+    let running = world.start(operator(Describe::default())).await;
+    world.service("web").await;
+    let first = world.config_map("web").await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "team-a");
+    maps.delete("web", &kube::api::DeleteParams::default()).await.unwrap();
+    let second = until("another ConfigMap", async || {
+        maps.get_opt("web").await.unwrap().filter(|map| map.metadata.uid != first.metadata.uid)
+    })
+    .await;
+    assert_eq!(second.data, first.data);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_converged_operator_is_silent_also_after_a_restart() {
+    let world = World::new().await;
+    let running = world.start(operator(Describe::default())).await;
+    world.service("web").await;
+    world.config_map("web").await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    running.stop().await.unwrap();
+
+    let running = world.start(operator(Describe::default())).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "team-a");
+    let version = maps.get("web").await.unwrap().metadata.resource_version;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(maps.get("web").await.unwrap().metadata.resource_version, version);
+    let patches =
+        running.metric("rest_client_requests_total{code=\"200\",method=\"PATCH\",host=\"in-process\"}");
+    assert!(patches.unwrap_or_default() <= 1.0, "one apply after a restart at most: {patches:?}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stop_waits_for_a_running_reconcile() {
+    let world = World::new().await;
+    let describe = Describe { pause: Duration::from_secs(20), ..Describe::default() };
+    let finished = describe.finished.clone();
+    let running = world.start(operator(describe)).await;
+    world.service("web").await;
+    until("a running reconcile", async || {
+        (running.metric("controller_runtime_active_workers{controller=\"service\"}") == Some(1.0))
+            .then_some(())
+    })
+    .await;
+    running.stop().await.unwrap();
+    assert_eq!(*finished.lock(), 1, "it ended before the operator did");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stop_waits_no_longer_than_the_grace() {
+    let world = World::new().await;
+    let describe = Describe { pause: Duration::from_secs(200), ..Describe::default() };
+    let finished = describe.finished.clone();
+    let running = world.start(operator(describe).grace(Duration::from_secs(10))).await;
+    world.service("web").await;
+    until("a running reconcile", async || {
+        (running.metric("controller_runtime_active_workers{controller=\"service\"}") == Some(1.0))
+            .then_some(())
+    })
+    .await;
+    let start = tokio::time::Instant::now();
+    running.stop().await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
+    assert_eq!(*finished.lock(), 0);
+}
