@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Additional, Schema};
+use crate::schema::{Child, Schema};
 
 /// Fills in every default of `schema` whose field is missing, or `null` where that is not allowed, and removes fields
 /// that are `null`, not nullable and without a default. Defaults come in below objects that exist or that a default
@@ -16,8 +16,8 @@ pub fn default(schema: &Schema, value: &mut Value) {
                 // Looking behind a reference reads its definition: only where there is something to look at.
                 let absent = !fields.contains_key(name);
                 let declared = match child {
-                    crate::schema::Child::Inline(schema) => schema.node.default.as_ref(),
-                    crate::schema::Child::Reference(reference) => reference.default.as_ref(),
+                    Child::Inline(schema) => schema.node.default.as_ref(),
+                    Child::Reference(reference) => reference.default.as_ref(),
                 };
                 let Some(default) = declared.filter(|default| !(schema.node.builtin && is_zero(default)))
                 else {
@@ -28,10 +28,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
                 }
             }
             fields.retain(|name, value| {
-                let child = match (schema.node.properties.get(name), &schema.node.additional) {
-                    (Some(child), _) | (None, Additional::Schema(child)) => child,
-                    _ => return true,
-                };
+                let Some(child) = schema.declared(name) else { return true };
                 match value {
                     Value::Null => {
                         let below = child.schema();
@@ -44,7 +41,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
                         below.node.nullable || !value.is_null()
                     }
                     Value::Object(_) | Value::Array(_) => {
-                        self::default(child.schema(), value);
+                        default(child.schema(), value);
                         true
                     }
                     _ => true,
@@ -61,7 +58,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
                     {
                         *item = default.clone();
                     }
-                    self::default(below, item);
+                    default(below, item);
                 }
             }
         }

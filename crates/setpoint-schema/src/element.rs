@@ -150,14 +150,12 @@ pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
 }
 
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
-    match (a.as_i128(), b.as_i128()) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        _ => {
-            let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
-            // `-0.0 + 0.0` is `0.0`: both zeros are one value, as `0` is.
-            (a + 0.0).total_cmp(&(b + 0.0))
-        }
+    if let (Some(a), Some(b)) = (a.as_i128(), b.as_i128()) {
+        return a.cmp(&b);
     }
+    let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
+    // `-0.0 + 0.0` is `0.0`: both zeros are one value, as `0` is.
+    (a + 0.0).total_cmp(&(b + 0.0))
 }
 
 /// Equality by value: `1` equals `1.0`.

@@ -160,9 +160,10 @@ impl FieldError {
     ) -> Self {
         let supported: Vec<String> =
             supported.into_iter().map(|value| format!("{:?}", value.as_ref())).collect();
-        let detail = match supported.is_empty() {
-            true => String::new(),
-            false => format!("supported values: {}", supported.join(", ")),
+        let detail = if supported.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", supported.join(", "))
         };
         Self::new(ErrorKind::NotSupported, path, Some(value.into()), detail)
     }

@@ -1,10 +1,10 @@
 //! Removing fields that a schema does not know.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-use crate::schema::{Additional, Schema};
+use crate::schema::{Additional, Child, Schema};
 
 /// A field that the schema does not know. Printed as warnings and strict decoding errors name it:
 /// `unknown field "spec.foo"`.
@@ -73,12 +73,13 @@ impl Prune {
                     {
                         return;
                     }
-                    Some(schema) => schema.node.items.as_ref().map(|child| child.schema()),
+                    Some(schema) => schema.node.items.as_ref().map(Child::schema),
                     None => None,
                 };
                 for (index, item) in items.iter_mut().enumerate() {
                     let length = self.path.len();
-                    self.path.push_str(&format!("[{index}]"));
+                    // Writing to a String does not fail.
+                    let _ = write!(self.path, "[{index}]");
                     self.value(below, item);
                     self.path.truncate(length);
                 }

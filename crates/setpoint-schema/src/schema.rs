@@ -95,7 +95,8 @@ pub(crate) struct Node {
     pub(crate) atomic_map: bool,
     pub(crate) patch: Patch,
     pub(crate) checks: Arc<Checks>,
-    /// `x-kubernetes-validations`, as written.
+    /// `x-kubernetes-validations`, as written; compiled by the feature `cel`.
+    #[cfg_attr(not(feature = "cel"), expect(dead_code, reason = "read by the feature `cel` only"))]
     pub(crate) rules: Arc<[Value]>,
 }
 
@@ -206,11 +207,8 @@ impl Reference {
         // A definition that the facts lack says nothing.
         let schema = Schema::builtin(&self.definition).unwrap_or_else(Schema::untyped);
         let patch = &self.patch;
-        let plain = self.default.is_none()
-            && !self.nullable
-            && !self.atomic_map
-            && !(patch.merge || patch.replace || patch.retain_keys);
-        if plain {
+        let changes_how_it_merges = self.atomic_map || patch.merge || patch.replace || patch.retain_keys;
+        if self.default.is_none() && !self.nullable && !changes_how_it_merges {
             return schema;
         }
         let mut node = (*schema.node).clone();
@@ -240,17 +238,24 @@ impl Schema {
         match &self.node.additional {
             Additional::Schema(child) => Some(child.schema()),
             Additional::Allowed => Some(Schema::untyped_ref()),
-            Additional::Denied => None,
             Additional::Unset if self.node.preserve_unknown || self.node.properties.is_empty() => {
                 Some(Schema::untyped_ref())
             }
-            Additional::Unset => None,
+            Additional::Unset | Additional::Denied => None,
         }
     }
 
     /// The schema of a field, listed or not.
     pub(crate) fn field(&self, name: &str) -> Option<&Schema> {
         self.named(name).or_else(|| self.element())
+    }
+
+    /// The schema that the document gives a field: by its name or as an entry of a map.
+    pub(crate) fn declared(&self, name: &str) -> Option<&Child> {
+        self.node.properties.get(name).or(match &self.node.additional {
+            Additional::Schema(child) => Some(child),
+            _ => None,
+        })
     }
 
     /// The schema of a list's items.

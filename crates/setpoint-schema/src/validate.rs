@@ -234,9 +234,9 @@ impl Check {
         }
         let value = number.as_f64().unwrap_or_default();
         // A whole number is held against whole bounds, as upstream converts them.
-        let bound = |bound: &Number| match number.is_f64() {
-            true => bound.as_f64().unwrap_or_default(),
-            false => bound.as_f64().unwrap_or_default().trunc(),
+        let bound = |bound: &Number| {
+            let bound = bound.as_f64().unwrap_or_default();
+            if number.is_f64() { bound } else { bound.trunc() }
         };
         let print =
             |bound: f64| Number::from_f64(bound).map(|bound| print_number(&bound)).unwrap_or_default();

@@ -53,16 +53,15 @@ fn feed(hasher: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hasher.update(b"n"),
         Value::Bool(value) => hasher.update(if *value { b"t" } else { b"f" }),
-        Value::Number(number) => match integer(number) {
-            Some(integer) => {
+        Value::Number(number) => {
+            if let Some(integer) = integer(number) {
                 hasher.update(b"i");
                 hasher.update(integer.to_be_bytes());
-            }
-            None => {
+            } else {
                 hasher.update(b"d");
                 hasher.update(number.as_f64().unwrap_or(f64::NAN).to_bits().to_be_bytes());
             }
-        },
+        }
         Value::String(value) => {
             hasher.update(b"s");
             text(hasher, value);
@@ -70,7 +69,9 @@ fn feed(hasher: &mut Sha256, value: &Value) {
         Value::Array(items) => {
             hasher.update(b"a");
             hasher.update((items.len() as u64).to_be_bytes());
-            items.iter().for_each(|item| feed(hasher, item));
+            for item in items {
+                feed(hasher, item);
+            }
         }
         Value::Object(fields) => {
             hasher.update(b"o");

@@ -9,7 +9,7 @@ use crate::element::Element;
 /// its keys name (with no key field that the set does not have), the items of sets that its values name.
 ///
 /// Items keep the order they have in `object`. A path that `object` lacks is left out, and so is an object or list
-/// that only led to such paths. A list map's item that the set has without any field below becomes `{}`.
+/// that only led to such paths.
 ///
 /// ```
 /// # use setpoint_schema::{FieldSet, project};
@@ -36,7 +36,7 @@ fn below(value: &Value, set: &FieldSet) -> Option<Value> {
                 .nodes()
                 .filter_map(|(element, node)| {
                     let Element::Field(name) = element else { return None };
-                    Some((name.to_string(), field(fields.get(&**name)?, node)?))
+                    Some((name.to_string(), covered(fields.get(&**name)?, node)?))
                 })
                 .collect();
             (!part.is_empty()).then_some(Value::Object(part))
@@ -46,8 +46,8 @@ fn below(value: &Value, set: &FieldSet) -> Option<Value> {
                 .iter()
                 .enumerate()
                 .filter_map(|(index, value)| {
-                    let (element, node) = set.nodes().find(|(element, _)| element.names(index, value))?;
-                    item(value, element, node)
+                    let (_, node) = set.nodes().find(|(element, _)| element.names(index, value))?;
+                    covered(value, node)
                 })
                 .collect();
             (!part.is_empty()).then_some(Value::Array(part))
@@ -56,7 +56,7 @@ fn below(value: &Value, set: &FieldSet) -> Option<Value> {
     }
 }
 
-fn field(value: &Value, node: &Node) -> Option<Value> {
+fn covered(value: &Value, node: &Node) -> Option<Value> {
     if node.children.is_empty() {
         return Some(value.clone());
     }
@@ -68,15 +68,5 @@ fn field(value: &Value, node: &Node) -> Option<Value> {
             other => other.clone(),
         }),
         part => part,
-    }
-}
-
-fn item(value: &Value, element: &Element, node: &Node) -> Option<Value> {
-    match element {
-        Element::Key(_) => match below(value, &node.children) {
-            None if node.member => Some(Value::Object(Map::new())),
-            part => part,
-        },
-        _ => field(value, node),
     }
 }

@@ -182,7 +182,7 @@ fn merge_owned(
         } else {
             Some(entries::format_time(request.now))
         };
-        entries.0.push(Entry { fields, time, ..own });
+        entries.0.push(Entry { time, fields, ..own });
     }
     Ok((object, entries))
 }

@@ -19,14 +19,9 @@ fn walk(schema: &Schema, value: &Value, path: &mut String, problems: &mut Vec<St
     let mut report = |problem: &str| problems.push(format!("{path}: {problem}"));
     match (schema.node.kind, value) {
         (_, Value::Null) => {}
-        (Some(Type::Object), Value::Object(_)) | (None, Value::Object(_)) => {
-            if !schema.node.atomic_map {
-                walk_fields(schema, value, path, problems);
-            }
-        }
-        (Some(Type::Array), Value::Array(_)) | (None, Value::Array(_)) => {
-            walk_items(schema, value, path, problems)
-        }
+        (Some(Type::Object) | None, Value::Object(_)) if schema.node.atomic_map => {}
+        (Some(Type::Object) | None, Value::Object(_)) => walk_fields(schema, value, path, problems),
+        (Some(Type::Array) | None, Value::Array(_)) => walk_items(schema, value, path, problems),
         (Some(Type::Object), _) if schema.is_free_form() => {}
         (Some(Type::Object), _) => report(&format!("expected map, got {}", printed(value))),
         (Some(Type::Array), _) => report(&format!("expected list, got {}", printed(value))),

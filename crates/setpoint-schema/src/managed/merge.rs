@@ -9,33 +9,30 @@ use crate::{element::Element, schema::Schema};
 
 /// The live object with everything that `intent` sets.
 pub(super) fn merge(schema: &Schema, live: &Value, intent: &Value) -> Value {
-    merge_value(schema, Some(live), intent).unwrap_or_else(|| live.clone())
+    merge_value(schema, Some(live), intent)
 }
 
-fn merge_value(schema: &Schema, live: Option<&Value>, intent: &Value) -> Option<Value> {
+fn merge_value(schema: &Schema, live: Option<&Value>, intent: &Value) -> Value {
     match shape(schema, intent) {
-        Shape::Leaf => Some(intent.clone()),
+        Shape::Leaf => intent.clone(),
         Shape::Map => {
             let (live_fields, intent_fields) = (fields(live), fields(Some(intent)));
             if live_fields.is_none_or(Map::is_empty) && intent_fields.is_none_or(Map::is_empty) {
-                return Some(intent.clone());
+                return intent.clone();
             }
             let mut merged = live_fields.cloned().unwrap_or_default();
             for (name, value) in intent_fields.into_iter().flatten() {
                 let there = live_fields.and_then(|fields| fields.get(name));
-                match merge_value(field(schema, name), there, value) {
-                    Some(value) => merged.insert(name.clone(), value),
-                    None => merged.remove(name),
-                };
+                merged.insert(name.clone(), merge_value(field(schema, name), there, value));
             }
-            Some(Value::Object(merged))
+            Value::Object(merged)
         }
         Shape::List => {
             let (live_items, intent_items) = (items(live), items(Some(intent)));
             if live_items.is_empty() && intent_items.is_empty() {
-                return Some(intent.clone());
+                return intent.clone();
             }
-            Some(Value::Array(merge_items(schema, live_items, intent_items)))
+            Value::Array(merge_items(schema, live_items, intent_items))
         }
     }
 }
@@ -65,7 +62,7 @@ fn merge_items(schema: &Schema, live: &[Value], intent: &[Value]) -> Vec<Value> 
     while at_live < live.len() || at_intent < intent.len() {
         if let (Some((there, _)), Some((wanted, item))) = (live.get(at_live), intent.get(at_intent)) {
             if there == wanted {
-                out.extend(merged_item(wanted, item));
+                out.push(merged_item(wanted, item));
                 at_live += 1;
                 at_intent += 1;
                 shared.pop_front();
@@ -88,7 +85,7 @@ fn merge_items(schema: &Schema, live: &[Value], intent: &[Value]) -> Vec<Value> 
             }
         }
         if let Some((wanted, item)) = intent.get(at_intent) {
-            out.extend(merged_item(wanted, item));
+            out.push(merged_item(wanted, item));
             at_intent += 1;
             if shared.front() == Some(&wanted) {
                 shared.pop_front();

@@ -28,11 +28,10 @@ pub(super) fn shape(schema: &Schema, value: &Value) -> Shape {
         _ => Some(Type::String),
     };
     let kind = match (schema.node.kind, by_value) {
-        (None, Some(kind)) => kind,
         (None, None) => Type::Object,
         // `RawExtension` is an object by its document and any value in truth.
         (Some(Type::Object), Some(kind)) if schema.is_free_form() => kind,
-        (Some(kind), _) => kind,
+        (Some(kind), _) | (None, Some(kind)) => kind,
     };
     match kind {
         Type::Object if schema.node.atomic_map => Shape::Leaf,

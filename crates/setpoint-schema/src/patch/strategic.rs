@@ -89,7 +89,7 @@ fn merge_field(
             merge_map(schema, there, patch)?;
         }
         (Some(Value::Array(there)), Value::Array(patch)) if schema.node.patch.merge => {
-            *there = merge_list(schema, std::mem::take(there), patch)?;
+            *there = merge_list(schema, there, patch)?;
         }
         (_, patch) => match without_directives(patch) {
             Some(value) => {
@@ -143,7 +143,7 @@ fn set_element_order(
         (None, None) => return Ok(()),
         (Some(there), None) => there.clone(),
         (None, Some(patch)) => patch.into_iter().filter_map(without_directives).collect(),
-        (Some(there), Some(patch)) if schema.node.patch.merge => merge_list(schema, there.clone(), patch)?,
+        (Some(there), Some(patch)) if schema.node.patch.merge => merge_list(schema, there, patch)?,
         (Some(_), Some(patch)) => patch,
     };
     let ordered = in_order(merged, order, &there.unwrap_or_default(), key)?;
@@ -170,7 +170,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
 }
 
 /// Merges two lists: scalars as a set, objects by the merge key.
-fn merge_list(schema: &Schema, original: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, PatchError> {
+fn merge_list(schema: &Schema, original: &[Value], patch: Vec<Value>) -> Result<Vec<Value>, PatchError> {
     if original.iter().chain(&patch).any(Value::is_array) {
         return Err(malformed("lists of lists are not supported"));
     }
@@ -181,12 +181,12 @@ fn merge_list(schema: &Schema, original: Vec<Value>, patch: Vec<Value>) -> Resul
                 merged.push(item.clone());
             }
         }
-        return in_order(merged, &patch, &original, None);
+        return in_order(merged, &patch, original, None);
     }
     let Some(key) = schema.node.patch.merge_key.as_deref() else {
         return Err(malformed("cannot merge lists without merge key"));
     };
-    let mut merged = original.clone();
+    let mut merged = original.to_vec();
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
@@ -212,7 +212,7 @@ fn merge_list(schema: &Schema, original: Vec<Value>, patch: Vec<Value>) -> Resul
             (_, item) => merged.extend(without_directives(item)),
         }
     }
-    in_order(merged, &order, &original, Some(key))
+    in_order(merged, &order, original, Some(key))
 }
 
 /// Brings the items that `order` names into its order, and leaves the others where they were relative to those.

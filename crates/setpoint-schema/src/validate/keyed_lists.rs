@@ -16,7 +16,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
                 match (schema.node.properties.get(name), &schema.node.additional) {
                     (Some(child), _) => descend(child.schema(), value, || path.child(name), errors),
                     (None, Additional::Schema(child)) => {
-                        descend(child.schema(), value, || path.key(name), errors)
+                        descend(child.schema(), value, || path.key(name), errors);
                     }
                     _ => {}
                 }
