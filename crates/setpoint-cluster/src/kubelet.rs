@@ -1,5 +1,6 @@
 //! The kubelet: everything about pods on a node that does not depend on how a container is run.
 
+mod agent;
 mod backoff;
 mod container;
 mod environment;
@@ -10,7 +11,6 @@ mod pod;
 mod pod_status;
 mod probe;
 mod prober;
-mod recorder;
 mod runtime;
 mod sources;
 #[cfg(unix)]
@@ -18,6 +18,7 @@ mod volume_store;
 mod volumes;
 mod worker;
 
+pub(crate) use agent::Agent;
 pub(crate) use container::seconds;
 pub use node::{Node, NodeConfig, NotThere};
 pub use orders::ClusterDns;

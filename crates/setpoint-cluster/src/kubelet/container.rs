@@ -9,10 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::backoff::{Backoff, later};
 use super::hook::{lifecycle_hook, probe_action, stop_signal};
-use super::pod::{Effect, Note, StartFailure};
+use super::pod::{Effect, StartFailure};
 use super::probe::ProbeOutcome;
 use super::prober::{ProbeKind, Prober};
 use super::runtime::{ContainerId, Exit, Image, ImageError, Signal};
+use crate::recorder::Note;
 
 /// Which part a container has in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,9 +22,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::container::seconds;
 use super::orders::ClusterDns;
 use super::pod::Event;
-use super::recorder::Recorder;
 use super::runtime::{ContainerId, NodeInfo, Runtime};
 use super::worker::{ContainerView, NodeContext, PodView, Worker};
+use crate::recorder::{Recorder, Reporter};
 
 /// What a node is called and how its pods see the cluster.
 #[derive(Clone, Debug)]
@@ -107,6 +107,7 @@ pub struct Node<R> {
     name: String,
     context: Arc<NodeContext<R>>,
     views: Views,
+    connected: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -115,12 +116,16 @@ impl<R: Runtime> Node<R> {
     pub async fn start(config: NodeConfig, runtime: R, client: Client, clock: Clock) -> kube::Result<Self> {
         let info = runtime.node_info();
         register(&config, &info, runtime.images(), &client, &clock).await?;
-        let (recorder, recording) = Recorder::new(client.clone(), clock, "kubelet", &config.name);
+        let (recorder, recording) = Recorder::new(client.clone(), clock);
+        let reporter = Reporter { component: "kubelet".into(), host: config.name.clone() };
+        let (connected, connection) = watch::channel(true);
         let context = Arc::new(NodeContext {
             runtime,
             client,
             clock,
             recorder,
+            reporter,
+            connected: connection,
             dns: config.dns,
             volume_refresh: config.volume_refresh,
             host_ip: info.addresses.first().map(ToString::to_string),
@@ -136,7 +141,7 @@ impl<R: Runtime> Node<R> {
             tasks: JoinSet::new(),
         };
         let tasks = vec![tokio::spawn(recording), tokio::spawn(pods.run())];
-        Ok(Self { name: config.name, context, views, tasks })
+        Ok(Self { name: config.name, context, views, connected, tasks })
     }
 
     /// Name of the Node.
@@ -144,9 +149,20 @@ impl<R: Runtime> Node<R> {
         &self.name
     }
 
+    /// The cluster's time.
+    pub fn clock(&self) -> &Clock {
+        &self.context.clock
+    }
+
     /// The machine below.
     pub fn runtime(&self) -> &R {
         &self.context.runtime
+    }
+
+    /// Cuts the kubelet off, or lets it come back: meanwhile its containers go on, but nothing about them is
+    /// decided or published.
+    pub fn connect(&self, connected: bool) {
+        self.connected.send_replace(connected);
     }
 
     /// The run of a container whose log is wanted.

@@ -19,6 +19,7 @@ use super::hook::Hook;
 use super::probe::{ProbeAction, ProbeOutcome};
 use super::prober::ProbeKind;
 use super::runtime::{ContainerId, Exit, Image, ImageError, Sandbox, Signal};
+use crate::recorder::Note;
 
 /// What happened.
 #[derive(Debug)]
@@ -88,29 +89,6 @@ pub enum Effect {
     Note { container: Option<(Role, String)>, note: Note },
     /// Record that a container waits for its restart.
     NoteBackOff { container: String },
-}
-
-/// An event to record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Whether it is a Warning, else Normal.
-    pub warning: bool,
-    /// CamelCase reason.
-    pub reason: String,
-    /// For people.
-    pub message: String,
-}
-
-impl Note {
-    /// An event of type Normal.
-    pub fn normal(reason: &str, message: String) -> Self {
-        Self { warning: false, reason: reason.into(), message }
-    }
-
-    /// An event of type Warning.
-    pub fn warning(reason: &str, message: String) -> Self {
-        Self { warning: true, reason: reason.into(), message }
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Client, Resource};
 use serde_json::{Value, json};
 use setpoint_clock::Clock;
 use tokio::sync::{mpsc, watch};
@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::backoff::elapsed;
-use super::container::{ContainerMachine, State, role_of};
+use super::container::{ContainerMachine, Role, State, role_of};
 use super::environment::{Environment, PodFacts};
 use super::hook::Hook;
 use super::orders::{ClusterDns, container_spec, hostname, pod_ref, sandbox_config};
-use super::pod::{Effect, Event, Note, PodMachine, StartFailure};
+use super::pod::{Effect, Event, PodMachine, StartFailure};
 use super::probe::{ProbeAction, ProbeOutcome};
 use super::prober::ProbeKind;
-use super::recorder::Recorder;
 use super::runtime::{ContainerId, Exit, Image, PodRef, Runtime, RuntimeError, Sandbox};
 use super::sources::Sources;
 use super::volumes::{files, volumes};
+use crate::recorder::{Note, Recorder, Reporter};
 
 /// What all pods of a node share.
 pub struct NodeContext<R> {
@@ -32,11 +32,27 @@ pub struct NodeContext<R> {
     pub client: Client,
     pub clock: Clock,
     pub recorder: Recorder,
+    pub reporter: Reporter,
+    /// False while the node is cut off: nothing is decided or published then.
+    pub connected: watch::Receiver<bool>,
     pub dns: ClusterDns,
     pub volume_refresh: Duration,
     pub host_ip: Option<String>,
     pub cpu_millis: u64,
     pub memory_bytes: u64,
+}
+
+impl<R> NodeContext<R> {
+    /// Records an event about a pod or one of its containers.
+    fn note(&self, pod: &Pod, container: Option<(Role, String)>, note: Note) {
+        let field = container.map(|(role, name)| {
+            let list = if role == Role::Main { "containers" } else { "initContainers" };
+            format!("spec.{list}{{{name}}}")
+        });
+        let mut about = pod.object_ref(&());
+        about.field_path = field;
+        self.recorder.record(&self.reporter, about, note);
+    }
 }
 
 /// Where `kubectl logs` and `exec` find a container.
@@ -97,7 +113,10 @@ impl<R: Runtime> Worker<R> {
     /// Runs until the pod is gone.
     pub async fn run(mut self) {
         let mut event = Event::Tick;
+        let mut connected = self.node.connected.clone();
         loop {
+            // The sender lives in the node; without it the node is gone and this task with it.
+            let _ = connected.wait_for(|connected| *connected).await;
             if let Event::Seen(pod) = &event {
                 self.pod.send_replace(pod.clone());
             }
@@ -212,7 +231,7 @@ impl<R: Runtime> Worker<R> {
                 });
             }
             Effect::Note { container, note } => {
-                self.node.recorder.record(&pod, container, note, self.node.clock.now());
+                self.node.note(&pod, container, note);
             }
             Effect::NoteBackOff { container } => {
                 let PodRef { namespace, name, uid } = pod_ref(&pod);
@@ -220,12 +239,7 @@ impl<R: Runtime> Worker<R> {
                     "Back-off restarting failed container {container} in pod {name}_{namespace}({uid})"
                 );
                 let role = self.machine.container(&container).map(|c| (c.role, container));
-                self.node.recorder.record(
-                    &pod,
-                    role,
-                    Note::warning("BackOff", message),
-                    self.node.clock.now(),
-                );
+                self.node.note(&pod, role, Note::warning("BackOff", message));
             }
             // Done after the last status is published.
             Effect::Finalize => {}
@@ -393,13 +407,13 @@ async fn start<R: Runtime>(
         container_spec(pod, container, attempt, image.clone(), environment).map_err(StartFailure::Config)?;
     let note = Note::normal("Pulled", format!("Container image \"{image_name}\" already present on machine"));
     let role = role_of(pod, name);
-    node.recorder.record(pod, Some((role, name.to_owned())), note, node.clock.now());
+    node.note(pod, Some((role, name.to_owned())), note);
     let id = node.runtime.start_container(&pod_ref(pod), &spec).await.map_err(|error| match error {
         RuntimeError::CannotStart { message, code } => StartFailure::Run { message, code },
         other => StartFailure::Create(other.to_string()),
     })?;
     let note = Note::normal("Created", format!("Created container: {name}"));
-    node.recorder.record(pod, Some((role, name.to_owned())), note, node.clock.now());
+    node.note(pod, Some((role, name.to_owned())), note);
     Ok((id, image))
 }
 

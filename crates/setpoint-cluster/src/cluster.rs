@@ -1,0 +1,211 @@
+//! A whole cluster: API server, built-in controllers and nodes in one process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use parking_lot::Mutex;
+use setpoint::Runtime as ControllerRuntime;
+use setpoint_apiserver::{ApiServer, Identity};
+use setpoint_clock::{Clock, Entropy};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::controllers::Controllers;
+use crate::hollow::HollowRuntime;
+use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
+use crate::recorder::Recorder;
+use crate::{scheduler, statefulset};
+
+/// Address of the cluster's name server, as kubeadm and others choose it.
+const DNS_ADDRESS: &str = "10.96.0.10";
+
+/// Settings of a [`Cluster`].
+#[derive(Debug)]
+pub struct ClusterBuilder {
+    hollow_nodes: u8,
+    clock: Option<Clock>,
+    entropy: Option<Entropy>,
+    volume_refresh: Duration,
+}
+
+/// A cluster that runs in this process until it is dropped.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use setpoint_cluster::Cluster;
+///
+/// let cluster = Cluster::builder().hollow_nodes(3).start().await?;
+/// let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(cluster.client());
+/// assert_eq!(nodes.list(&Default::default()).await?.items.len(), 3);
+/// # Ok::<(), kube::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct Cluster {
+    api: ApiServer,
+    client: Client,
+    clock: Clock,
+    entropy: Entropy,
+    hollow: BTreeMap<String, HollowRuntime>,
+    nodes: Mutex<BTreeMap<String, Arc<dyn Member>>>,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// A node of whatever machine.
+trait Member: Send + Sync {
+    fn connect(&self, connected: bool);
+}
+
+impl<R: Runtime> Member for Node<R> {
+    fn connect(&self, connected: bool) {
+        Node::connect(self, connected);
+    }
+}
+
+impl ClusterBuilder {
+    /// How many hollow nodes there are, called `hollow-0` and so on; 1 by default. At most 250.
+    pub fn hollow_nodes(mut self, count: u8) -> Self {
+        self.hollow_nodes = count.min(250);
+        self
+    }
+
+    /// Where time comes from; the machine's clock by default.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Makes UIDs, names and everything random the same in each run.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.entropy = Some(Entropy::seeded(seed));
+        self
+    }
+
+    /// How often file volumes of hollow nodes are brought up to date; 60 s by default.
+    pub fn volume_refresh(mut self, refresh: Duration) -> Self {
+        self.volume_refresh = refresh;
+        self
+    }
+
+    /// Starts it. Needs a tokio runtime; a current-thread one with a paused clock will do.
+    pub async fn start(self) -> kube::Result<Cluster> {
+        let clock = self.clock.unwrap_or_else(Clock::system);
+        let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
+        let api = ApiServer::builder().clock(clock).entropy(entropy.clone()).build();
+        let client = Client::new(api.service(Identity::admin()), "default");
+        let (recorder, recording) = Recorder::new(client.clone(), clock);
+        let runtime = ControllerRuntime::builder(client.clone())
+            .clock(clock)
+            .entropy(entropy.clone())
+            .recorder(Arc::new(recorder))
+            .build();
+        let stop = CancellationToken::new();
+        let controllers = built_in().run(api.on_first_use(), runtime, stop.clone());
+        let mut cluster = Cluster {
+            api,
+            client,
+            clock,
+            entropy,
+            hollow: BTreeMap::new(),
+            nodes: Mutex::default(),
+            stop,
+            tasks: vec![tokio::spawn(recording), tokio::spawn(controllers)],
+        };
+        for index in 0..self.hollow_nodes {
+            let runtime = HollowRuntime::new(index, clock);
+            let name = format!("hollow-{index}");
+            let config = NodeConfig {
+                dns: ClusterDns { servers: vec![DNS_ADDRESS.into()], domain: "cluster.local".into() },
+                volume_refresh: self.volume_refresh,
+                ..NodeConfig::new(name.clone())
+            };
+            cluster.add_node(config, runtime.clone()).await?;
+            cluster.hollow.insert(name, runtime);
+        }
+        Ok(cluster)
+    }
+}
+
+fn built_in() -> Controllers {
+    Controllers::default().when_used("", "pods", scheduler::controller()).when_used(
+        "apps",
+        "statefulsets",
+        statefulset::controller(),
+    )
+}
+
+impl Cluster {
+    /// Settings with one hollow node and the machine's clock.
+    pub fn builder() -> ClusterBuilder {
+        ClusterBuilder {
+            hollow_nodes: 1,
+            clock: None,
+            entropy: None,
+            volume_refresh: Duration::from_secs(60),
+        }
+    }
+
+    /// The API server, to serve it on sockets or to make tokens.
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    /// A client of an administrator, without sockets.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A client that is authenticated as `identity`, without sockets.
+    pub fn client_as(&self, identity: Identity) -> Client {
+        Client::new(self.api.service(identity), "default")
+    }
+
+    /// The cluster's time.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The cluster's randomness.
+    pub fn entropy(&self) -> &Entropy {
+        &self.entropy
+    }
+
+    /// The machine of a hollow node, to move what runs there. None for other names.
+    pub fn node(&self, name: &str) -> Option<&HollowRuntime> {
+        self.hollow.get(name)
+    }
+
+    /// The hollow machines by the names of their nodes.
+    pub fn nodes(&self) -> &BTreeMap<String, HollowRuntime> {
+        &self.hollow
+    }
+
+    /// Adds a node on a machine of another kind.
+    pub async fn add_node<R: Runtime>(&self, config: NodeConfig, runtime: R) -> kube::Result<()> {
+        let node = Arc::new(Node::start(config, runtime, self.client(), self.clock).await?);
+        self.api.set_kubelet(node.name(), Arc::new(Agent::new(&node)));
+        self.nodes.lock().insert(node.name().to_owned(), node);
+        Ok(())
+    }
+
+    /// Cuts a node's kubelet off from the API server, or lets it come back: its containers go on meanwhile. False
+    /// when there is no such node.
+    pub fn connect(&self, node: &str, connected: bool) -> bool {
+        let nodes = self.nodes.lock();
+        nodes.get(node).is_some_and(|node| {
+            node.connect(connected);
+            true
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
