@@ -221,6 +221,9 @@ impl FieldSet {
     /// The paths in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
+        if other.nodes.len() < self.nodes.len() {
+            return other.intersection(self);
+        }
         let mut set = Self::default();
         for (element, node) in &self.nodes {
             if let Some(there) = other.nodes.get(element) {
@@ -237,31 +240,43 @@ impl FieldSet {
     /// The paths of this set that are not in `other`, path by path: a path below a member of `other` stays.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.subtract(other, false)
+        let mut set = self.clone();
+        set.remove_all(other);
+        set
     }
 
     /// The paths of this set that are neither in `other` nor below a path in `other`.
     #[must_use]
     pub fn recursive_difference(&self, other: &Self) -> Self {
-        self.subtract(other, true)
+        let mut set = self.clone();
+        set.remove_below(other);
+        set
     }
 
-    fn subtract(&self, other: &Self, recursive: bool) -> Self {
-        let mut set = Self::default();
-        for (element, node) in &self.nodes {
-            match other.nodes.get(element) {
-                None => set.attach(element.clone(), node.clone()),
-                Some(there) if recursive && there.member => {}
-                Some(there) => {
-                    let rest = Node {
-                        member: node.member && !there.member,
-                        children: node.children.subtract(&there.children, recursive),
-                    };
-                    set.attach(element.clone(), rest);
+    /// Removes every path of `other`; paths below a member of `other` stay.
+    pub fn remove_all(&mut self, other: &Self) {
+        self.subtract(other, false);
+    }
+
+    /// Removes every path of `other` and all that is below.
+    pub fn remove_below(&mut self, other: &Self) {
+        self.subtract(other, true);
+    }
+
+    fn subtract(&mut self, other: &Self, recursive: bool) {
+        for (element, there) in &other.nodes {
+            let Some(node) = self.nodes.get_mut(element) else { continue };
+            if there.member {
+                node.member = false;
+                if recursive {
+                    node.children = Self::default();
                 }
             }
+            node.children.subtract(&there.children, recursive);
+            if node.is_empty() {
+                self.nodes.remove(element);
+            }
         }
-        set
     }
 
     /// The paths of this set with none below them.

@@ -82,20 +82,20 @@ pub fn apply(request: &ApplyRequest<'_>) -> Result<Applied, ApplyError> {
     check(request)?;
     let empty = json!({"apiVersion": request.api_version, "kind": request.intent.get("kind")});
     let (live, mut entries) = match request.live {
-        None => (empty.clone(), Entries::default()),
-        Some(live) => (entries::without(live), Entries::of(live)?),
+        None => (&empty, Entries::default()),
+        Some(live) => (live, Entries::of(live)?),
     };
     if entries.0.is_empty() && request.live.is_some() {
         let before = Entry {
             time: Some(entries::format_time(request.now)),
             ..request.entry(BEFORE_FIRST_APPLY, Operation::Update)
         };
-        update::track(request.schema, &empty, &live, before, request.ignored, &mut entries);
+        update::track(request.schema, &empty, live, before, request.ignored, &mut entries);
     }
-    let result = match merge_owned(request, &live, &entries, request.force) {
+    let result = match merge_owned(request, live, &entries, request.force) {
         Err(conflicts) if request.manager == "kubectl" => {
-            match last_applied::left_over(request.schema, &live, request.api_version, conflicts) {
-                Ok(()) => merge_owned(request, &live, &entries, true),
+            match last_applied::left_over(request.schema, live, request.api_version, conflicts) {
+                Ok(()) => merge_owned(request, live, &entries, true),
                 Err(conflicts) => Err(conflicts),
             }
         }
@@ -164,7 +164,8 @@ fn merge_owned(
     let own = request.entry(request.manager, Operation::Apply);
     let mut entries = entries.clone();
     let last = entries.0.iter().position(|entry| entry.is_of(&own)).map(|index| entries.0.remove(index));
-    let fields = FieldSet::of(request.schema, request.intent).recursive_difference(request.ignored);
+    let mut fields = FieldSet::of(request.schema, request.intent);
+    fields.remove_below(request.ignored);
 
     let merged = merge(request.schema, live, request.intent);
     let object = match &last {
@@ -172,10 +173,12 @@ fn merge_owned(
         Some(last) => remove_dropped(request.schema, merged, &last.fields, &fields, &entries),
     };
 
-    let comparison = compare(request.schema, live, &object, request.ignored);
-    take_over(&mut entries, &comparison, force)?;
+    if !entries.0.is_empty() {
+        let comparison = compare(request.schema, live, &object, request.ignored);
+        take_over(&mut entries, &comparison, force)?;
+    }
 
-    let fields = entries::strip(&fields);
+    entries::strip(&mut fields);
     if !fields.is_empty() {
         let time = if equal(live, &object) {
             last.and_then(|last| last.time)
@@ -226,12 +229,8 @@ pub(super) fn take_over(
         return Err(conflicts);
     }
     for entry in &mut entries.0 {
-        if !changed.is_empty() {
-            entry.fields = entry.fields.difference(&changed);
-        }
-        if !comparison.removed.is_empty() {
-            entry.fields = entry.fields.difference(&comparison.removed);
-        }
+        entry.fields.remove_all(&changed);
+        entry.fields.remove_all(&comparison.removed);
     }
     entries.0.retain(|entry| !entry.fields.is_empty());
     Ok(())

@@ -22,8 +22,9 @@ pub(super) struct Comparison {
 /// Compares `old` with `new`, leaving out what is in or below `ignored`.
 pub(super) fn compare(schema: &Schema, old: &Value, new: &Value, ignored: &FieldSet) -> Comparison {
     let changes = walk(schema, Some(old), Some(new));
-    let kept = |node: Node| {
-        if ignored.is_empty() { node.children } else { node.children.recursive_difference(ignored) }
+    let kept = |mut node: Node| {
+        node.children.remove_below(ignored);
+        node.children
     };
     Comparison {
         added: kept(changes.added),

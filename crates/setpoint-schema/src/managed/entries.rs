@@ -185,16 +185,6 @@ impl Entries {
             left -= 1;
         }
     }
-
-    fn equal_but_times(&self, other: &Self) -> bool {
-        let timeless = |entries: &Self| {
-            let mut entries: Vec<Entry> =
-                entries.0.iter().map(|entry| Entry { time: None, ..entry.clone() }).collect();
-            entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
-            entries
-        };
-        timeless(self) == timeless(other)
-    }
 }
 
 fn read(index: usize, entry: &Value) -> Result<Entry, EntriesError> {
@@ -247,54 +237,46 @@ pub(super) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// A copy of an object without `metadata.managedFields`.
-pub(super) fn without(object: &Value) -> Value {
-    let mut object = object.clone();
-    take(&mut object);
-    object
-}
-
 /// When a write changed nothing but the times of its managed fields, puts back those that `live` has, so that the
 /// write is none. To be called last before an object is stored, after defaults and admission (upstream:
 /// `IgnoreManagedFieldsTimestampsTransformer`). Answers whether anything but times changed.
 pub fn keep_times(live: &Value, object: &mut Value) -> bool {
-    let managed = |object: &Value| object.pointer("/metadata/managedFields").cloned();
     if live == object {
         return false;
     }
-    let (Ok(before), Ok(after)) = (Entries::of(live), Entries::of(object)) else { return true };
-    if !before.equal_but_times(&after) || !equal_but_managed_fields(live, object) {
+    let metadata =
+        |object: &Value| object.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    let (mut before, mut after) = (metadata(live), metadata(object));
+    let (kept, sent) = (before.remove("managedFields"), after.remove("managedFields"));
+    let unchanged = same_but_times(kept.as_ref(), sent.as_ref())
+        && before.len() == after.len()
+        && before.iter().all(|(key, value)| after.get(key).is_some_and(|other| equal(value, other)))
+        && same_but_metadata(live, object);
+    if !unchanged {
         return true;
     }
-    take(object);
-    if let (Some(entries), Some(metadata)) =
-        (managed(live), object.get_mut("metadata").and_then(Value::as_object_mut))
-    {
-        metadata.insert("managedFields".into(), entries);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.extend(kept.map(|kept| ("managedFields".to_owned(), kept)));
     }
     false
 }
 
-/// Whether two objects are equal apart from `metadata.managedFields`.
-pub(super) fn equal_but_managed_fields(a: &Value, b: &Value) -> bool {
-    fn others(fields: &Map<String, Value>, skip: &str) -> usize {
-        fields.len() - usize::from(fields.contains_key(skip))
-    }
+fn same_but_metadata(a: &Value, b: &Value) -> bool {
     let (Value::Object(a), Value::Object(b)) = (a, b) else { return a == b };
-    let metadata = |object: &Map<String, Value>| object.get("metadata").and_then(Value::as_object).cloned();
-    let (Some(a_meta), Some(b_meta)) = (metadata(a), metadata(b)) else {
-        return a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)));
-    };
     a.len() == b.len()
-        && others(&a_meta, "managedFields") == others(&b_meta, "managedFields")
-        && a_meta
-            .iter()
-            .all(|(key, a)| key == "managedFields" || b_meta.get(key).is_some_and(|b| equal(a, b)))
-        && a.iter().all(|(key, a)| key == "metadata" || b.get(key).is_some_and(|b| equal(a, b)))
+        && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| key == "metadata" || equal(a, b)))
+}
+
+/// Whether two lists of entries say the same, in any order and at any time.
+fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
+    const KEYS: [&str; 5] = ["manager", "operation", "apiVersion", "subresource", "fieldsV1"];
+    let (a, b) = (super::shape::items(a), super::shape::items(b));
+    let same = |a: &Value, b: &Value| KEYS.iter().all(|key| a.get(key) == b.get(key));
+    a.len() == b.len() && a.iter().all(|a| b.iter().any(|b| same(a, b)))
 }
 
 /// Takes out what nobody owns: the kind of the object and its identity.
-pub(super) fn strip(fields: &FieldSet) -> FieldSet {
+pub(super) fn strip(fields: &mut FieldSet) {
     static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
         let mut set = FieldSet::of_fields(&[&["apiVersion"], &["kind"], &["metadata"]]);
         for name in NEVER_OWNED_METADATA {
@@ -302,7 +284,7 @@ pub(super) fn strip(fields: &FieldSet) -> FieldSet {
         }
         set
     });
-    fields.difference(&STRIPPED)
+    fields.remove_all(&STRIPPED);
 }
 
 /// A time as managed fields carry it: RFC 3339 in UTC, whole seconds.

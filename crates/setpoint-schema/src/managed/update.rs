@@ -34,13 +34,13 @@ pub struct UpdateRequest<'a> {
 /// The new object with `metadata.managedFields` that say who owns what after the write: the manager what it changed,
 /// the others what it left.
 ///
-/// A client resets the tracking with `managedFields: [{}]`, or `[]` for built-in kinds, and may edit the entries; entries that it leaves
-/// out or breaks are those of the live object. Objects whose entries were reset are not tracked until they are applied.
+/// A client resets the tracking with `managedFields: [{}]`, or `[]` for built-in kinds, and may edit the entries;
+/// entries that it leaves out or breaks are those of the live object. Objects whose entries were reset are not tracked until they are applied.
 pub fn update(request: &UpdateRequest<'_>) -> Value {
     let mut object = request.new.clone();
     let sent = entries::take(&mut object);
     let nothing = Value::Object(Map::new());
-    let live = request.live.map_or_else(|| nothing.clone(), entries::without);
+    let live = request.live.unwrap_or(&nothing);
     let mut entries = starting_entries(request, sent.as_ref());
     if entries.0.is_empty() && request.live.is_some() {
         return object;
@@ -53,7 +53,7 @@ pub fn update(request: &UpdateRequest<'_>) -> Value {
         time: Some(entries::format_time(request.now)),
         fields: FieldSet::default(),
     };
-    track(request.schema, &live, &object, own, request.ignored, &mut entries);
+    track(request.schema, live, &object, own, request.ignored, &mut entries);
     entries.cap();
     entries.write(&mut object);
     if let Some(live) = request.live {
@@ -91,7 +91,9 @@ pub(super) fn track(
     let comparison = compare(schema, live, new, ignored);
     // With force there are no conflicts.
     let _ = take_over(entries, &comparison, true);
-    let fields = entries::strip(&comparison.modified.union(&comparison.added));
+    let mut fields = comparison.modified;
+    fields.extend(comparison.added);
+    entries::strip(&mut fields);
     if fields.is_empty() {
         return;
     }
