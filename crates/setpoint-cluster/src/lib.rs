@@ -13,13 +13,18 @@
 
 mod cluster;
 mod controllers;
+mod endpoints;
+mod garbage;
 mod hollow;
 pub mod kubelet;
 mod labels;
+mod namespaces;
 mod quantity;
 mod recorder;
 mod scheduler;
+mod serviceaccounts;
 mod statefulset;
+mod volumes;
 
 pub use cluster::{Cluster, ClusterBuilder};
 pub use hollow::{Behaviour, ExecAnswer, HollowRuntime, Run};

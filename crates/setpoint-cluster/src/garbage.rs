@@ -1,0 +1,162 @@
+//! Garbage collection: objects go with their last owner.
+//!
+//! One controller for each kind that is used, over metadata only; all of them share a [`Graph`] of who owns
+//! whom. What happens to one object wakes those that it concerns through the graph's wakers.
+
+mod decide;
+mod graph;
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde_json::json;
+use setpoint::kube::api::{ApiResource, DynamicObject};
+use setpoint::kube::core::{GroupVersionKind, PartialObjectMeta};
+use setpoint::kube::{ResourceExt, discovery};
+use setpoint::{Action, Context, Controller, Key, Kind, Patch, Reconciler, Result, Target, Verb};
+
+use decide::{Owner, Propagation, Step};
+pub(crate) use graph::Graph;
+
+/// An object of any kind, as far as garbage collection knows it.
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// Collects the objects of one kind.
+pub(crate) struct GarbageCollector {
+    kind: Kind,
+    resource: ApiResource,
+    graph: Arc<Graph>,
+}
+
+impl GarbageCollector {
+    pub(crate) fn controller(kind: &Kind, graph: &Arc<Graph>) -> Controller<Self> {
+        let resource = ApiResource {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            plural: kind.plural.clone(),
+        };
+        let everything = Target { group: "*".to_owned(), resource: "*".to_owned(), namespaced: true };
+        let source = {
+            let (graph, kind) = (Arc::clone(graph), kind.clone());
+            move || graph.wakeups(&kind)
+        };
+        let gone = {
+            let (graph, kind) = (Arc::clone(graph), kind.clone());
+            move |key: &Key| graph.remove(&kind, key)
+        };
+        Controller::with(
+            Self { kind: kind.clone(), resource: resource.clone(), graph: Arc::clone(graph) },
+            &resource,
+        )
+        .named(format!("garbage-collector-{kind}"))
+        .uses_target(everything, &[Verb::Get, Verb::Patch, Verb::Delete])
+        .source(source)
+        .gone(gone)
+    }
+
+    async fn owner(
+        &self,
+        object: &ObjectMeta,
+        reference: &OwnerReference,
+        cx: &Context<Metadata>,
+    ) -> Result<Owner> {
+        if let Some(owner) = self.graph.get(&reference.uid) {
+            return Ok(state(&owner));
+        }
+        // Not seen yet, or of a kind that nobody used: only the API server knows that it is absent.
+        let (group, version) = reference.api_version.rsplit_once('/').unwrap_or(("", &reference.api_version));
+        let gvk = GroupVersionKind::gvk(group, version, &reference.kind);
+        let (resource, capabilities) = match discovery::pinned_kind(&cx.client(), &gvk).await {
+            Ok(found) => found,
+            Err(setpoint::kube::Error::Discovery(_)) => return Ok(Owner::Absent),
+            Err(setpoint::kube::Error::Api(status)) if status.code == 404 => return Ok(Owner::Absent),
+            Err(error) => return Err(error.into()),
+        };
+        let namespaced = capabilities.scope == discovery::Scope::Namespaced;
+        let namespace = object.namespace.clone().filter(|_| namespaced);
+        let key = Key { namespace, name: reference.name.clone() };
+        let owner = cx.resource::<Metadata>(&resource).live(key).await?;
+        let owner = owner.filter(|owner| owner.uid().as_deref() == Some(&reference.uid));
+        Ok(owner.map_or(Owner::Absent, |owner| state(&owner.metadata)))
+    }
+
+    /// Drops the references to `owners` from an object. The version that was decided on is a precondition.
+    async fn drop_owners(
+        &self,
+        resource: &ApiResource,
+        key: &Key,
+        meta: &ObjectMeta,
+        owners: &[String],
+        cx: &Context<Metadata>,
+    ) -> Result<()> {
+        let references = meta.owner_references.iter().flatten();
+        let kept: Vec<_> = references.filter(|reference| !owners.contains(&reference.uid)).collect();
+        let patch = json!({"metadata": {
+            "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": kept,
+        }});
+        cx.resource::<Metadata>(resource).patch(key, Patch::Merge(patch)).await?;
+        Ok(())
+    }
+}
+
+fn state(owner: &ObjectMeta) -> Owner {
+    let foreground = decide::has_finalizer(owner, decide::FOREGROUND);
+    if owner.deletion_timestamp.is_some() && foreground { Owner::WaitingForDependents } else { Owner::Solid }
+}
+
+impl Reconciler for GarbageCollector {
+    type Object = Metadata;
+
+    async fn reconcile(&self, object: Arc<Metadata>, cx: &Context<Metadata>) -> Result<Action> {
+        let meta = &object.metadata;
+        let key = Key::of(&*object);
+        let dependents = self.graph.observe(&self.kind, &key, meta);
+        let mut owners = Vec::new();
+        if meta.deletion_timestamp.is_none() {
+            for reference in meta.owner_references.iter().flatten() {
+                owners.push(self.owner(meta, reference, cx).await?);
+            }
+        }
+        let dependents_meta: Vec<_> = dependents.iter().map(|dependent| &*dependent.meta).collect();
+        let step = decide::decide(meta, &owners, &dependents_meta);
+        if step != Step::Keep {
+            tracing::debug!(object = %key, kind = %self.kind, ?step, "garbage collection");
+        }
+        match step {
+            Step::Keep | Step::AwaitDependents => {}
+            Step::Delete(propagation) => {
+                let propagation = match propagation {
+                    Propagation::Background => setpoint::Propagation::Background,
+                    Propagation::Foreground => setpoint::Propagation::Foreground,
+                    Propagation::Orphan => setpoint::Propagation::Orphan,
+                };
+                let itself = cx.resource::<Metadata>(&self.resource);
+                itself.delete(&*object).if_unchanged().propagation(propagation).await?;
+            }
+            Step::DropOwners(uids) => self.drop_owners(&self.resource, &key, meta, &uids, cx).await?,
+            Step::OrphanDependents => {
+                let uid = [meta.uid.clone().unwrap_or_default()];
+                for dependent in &dependents {
+                    let resource = ApiResource {
+                        group: dependent.kind.group.clone(),
+                        version: dependent.kind.version.clone(),
+                        api_version: dependent.kind.api_version(),
+                        kind: dependent.kind.kind.clone(),
+                        plural: dependent.kind.plural.clone(),
+                    };
+                    self.drop_owners(&resource, &dependent.key, &dependent.meta, &uid, cx).await?;
+                }
+            }
+            Step::RemoveFinalizer(finalizer) => {
+                let kept: Vec<_> = object.finalizers().iter().filter(|name| *name != finalizer).collect();
+                let patch = json!({"metadata": {
+                    "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": kept,
+                }});
+                cx.resource::<Metadata>(&self.resource).patch(&key, Patch::Merge(patch)).await?;
+            }
+        }
+        Ok(Action::await_change())
+    }
+}
