@@ -57,6 +57,9 @@ pub(crate) fn set_up_sandbox(ip: &Path) -> Result<(), String> {
         fs::write(format!("/proc/sys/net/ipv4/{setting}"), value)
             .map_err(|error| format!("setting net.ipv4.{setting} in the new network namespace: {error}"))?;
     }
+    // Where the bridge's filter is built into the kernel it is on: it would translate and forward below routing,
+    // and drop what a pod sends to itself through a Service.
+    let _ = fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
     let commands = format!(
         "link set lo up\n\
          link add {BRIDGE} type bridge\n\

@@ -8,9 +8,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures::FutureExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use setpoint_apiserver::{ApiServer, Identity};
 use setpoint_clock::Clock;
 use setpoint_cluster::kubelet::{
-    Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
+    ClusterDns, Node, NodeConfig, Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles,
+    VolumeSource,
 };
 use setpoint_node::{EnterError, Machine, MachineOptions, Sandbox};
 
@@ -39,6 +45,8 @@ cases![
     pods_reach_each_other,
     a_cut_pod_is_cut,
     redis_keeps_its_data,
+    services_and_names,
+    a_pod_through_the_kubelet,
     creation_is_quick_and_removal_is_complete,
 ];
 
@@ -82,8 +90,12 @@ async fn world(sandbox: Sandbox) -> World {
     let options = MachineOptions { data_dir: data.clone(), images_dir: None };
     let machine = Machine::new(sandbox, &options, Clock::system()).unwrap();
     let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
+    let api = ApiServer::builder().build();
+    let client = kube::Client::new(api.service(Identity::admin()), "default");
+    let (network, watched) = (machine.clone(), client.clone());
+    tokio::spawn(async move { network.serve_network(watched).await.unwrap() });
     let root = env::var("SETPOINT_NODE_TEST_USER").as_deref() == Ok("root");
-    World { machine, nodes, data, root }
+    World { machine, nodes, data, root, client }
 }
 
 /// Starts a pod, says so, and waits to be killed.
@@ -404,4 +416,162 @@ async fn creation_is_quick_and_removal_is_complete(world: &World) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(interfaces(), 0, "interfaces are left");
+}
+
+/// Applies an object as a test's own manager.
+async fn apply<K>(world: &World, object: serde_json::Value) -> K
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug,
+    K: serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(world.client.clone(), "default");
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut object = object;
+    object["apiVersion"] = K::api_version(&()).into();
+    object["kind"] = K::kind(&()).into();
+    api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await.unwrap()
+}
+
+async fn services_and_names(world: &World) {
+    let Some((one, first)) = redis(world, 0, "one").await else { return };
+    let Some((two, _)) = redis(world, 1, "two").await else { return };
+    let client = world.pod("client").await;
+    let id = client.start(&client.script("sleep 1000").await).await;
+    let ports = json!([{"name": "redis", "port": 6379, "targetPort": 7000}]);
+    let service: Service =
+        apply(world, json!({"metadata": {"name": "orders"}, "spec": {"ports": ports}})).await;
+    let address = service.spec.unwrap().cluster_ip.unwrap();
+    apply::<Service>(
+        world,
+        json!({"metadata": {"name": "nodes"}, "spec": {"clusterIP": "None", "ports": ports}}),
+    )
+    .await;
+    let slice = |service: &str, endpoints: serde_json::Value| {
+        json!({
+            "metadata": {"name": format!("{service}-1"), "labels": {"kubernetes.io/service-name": service}},
+            "addressType": "IPv4",
+            "ports": [{"name": "redis", "port": 7000, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        })
+    };
+    let endpoints = json!([
+        {"addresses": [one.address], "hostname": "one", "conditions": {"ready": true}},
+        {"addresses": [two.address], "hostname": "two", "conditions": {"ready": true}},
+    ]);
+    apply::<EndpointSlice>(world, slice("orders", endpoints.clone())).await;
+    apply::<EndpointSlice>(world, slice("nodes", endpoints)).await;
+
+    // By its short name, from a pod; both endpoints get connections.
+    client.until(&id, &["redis-cli", "-h", "orders", "ping"], |output| output.contains("PONG")).await;
+    let ids = [
+        "sh",
+        "-c",
+        "for i in $(seq 20); do redis-cli -h orders info server | grep run_id; done | sort -u | wc -l",
+    ];
+    client.until(&id, &ids, |count| count.trim() == "2").await;
+    // A pod reaches itself through the Service, and the server sees the client's own address otherwise.
+    one.until(&first, &ids, |count| count.trim() == "2").await;
+    let own = client.address.to_string();
+    client
+        .until(&id, &["redis-cli", "-h", "orders", "client", "info"], |info| {
+            info.contains(&format!("addr={own}:"))
+        })
+        .await;
+    // From the main process, where operators run.
+    let stream = tokio::net::TcpStream::connect((address.as_str(), 6379)).await;
+    assert!(stream.is_ok(), "{stream:?}");
+
+    let (_, hosts) = client.exec(&id, &["getent", "ahostsv4", "one.nodes.default.svc.cluster.local"]).await;
+    assert!(hosts.starts_with(&one.address.to_string()), "{hosts}");
+    let (_, hosts) = client.exec(&id, &["getent", "hosts", "two.nodes"]).await;
+    assert!(hosts.starts_with(&two.address.to_string()), "{hosts}");
+    let (_, hosts) = client.exec(&id, &["getent", "hosts", "kubernetes.default"]).await;
+    assert!(hosts.starts_with("10.96.0.1 "), "{hosts}");
+    let (_, hosts) = client.exec(&id, &["getent", "hosts", &one.address.to_string()]).await;
+    assert!(hosts.contains("one.nodes.default.svc.cluster.local"), "{hosts}");
+    assert_eq!(client.exec(&id, &["getent", "hosts", "nobody.default.svc.cluster.local"]).await.0, 2);
+
+    // Without endpoints connections are refused, at once.
+    apply::<EndpointSlice>(world, slice("orders", json!([]))).await;
+    let refused = ["sh", "-c", "timeout 5 redis-cli -h orders ping 2>&1 || true"];
+    client.until(&id, &refused, |output| output.contains("Connection refused")).await;
+    for pod in [one, two, client] {
+        pod.remove().await;
+    }
+}
+
+async fn a_pod_through_the_kubelet(world: &World) {
+    let mut config = NodeConfig::new("node-1");
+    config.dns =
+        ClusterDns { servers: vec![setpoint_node::DNS_ADDRESS.to_string()], domain: "cluster.local".into() };
+    let runtime = world.machine.add_node().await.unwrap();
+    let node = Node::start(config, runtime, world.client.clone(), Clock::system()).await.unwrap();
+    apply::<ConfigMap>(world, json!({"metadata": {"name": "config"}, "data": {"greeting": "hello"}})).await;
+    let image = world.nodes[0]
+        .images()
+        .into_iter()
+        .find(|name| name.starts_with("debian") || name.starts_with("ubuntu"))
+        .unwrap();
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    let pod = json!({
+        "metadata": {"name": "whole"},
+        "spec": {
+            "nodeName": "node-1",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {"runAsUser": 999, "fsGroup": 999},
+            "containers": [{
+                "name": "main", "image": image,
+                "command": ["sh", "-c", "trap 'exit 0' TERM; cat /config/greeting; while [ ! -e /data/stop ]; do sleep 0.02; done; exit 7"],
+                "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+                "readinessProbe": {"exec": {"command": ["sh", "-c", "test -n \"$POD_IP\""]}, "periodSeconds": 1},
+                "volumeMounts": [{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [{"name": "config", "configMap": {"name": "config"}}, {"name": "data", "emptyDir": {}}],
+        },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let status = async |what: &str, done: &dyn Fn(&Pod) -> bool| {
+        let mut last = None;
+        for _ in 0..200 {
+            last = pods.get_opt("whole").await.unwrap();
+            if last.as_ref().is_some_and(done) {
+                return last;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!(
+            "{what}; at last: {}",
+            serde_json::to_string_pretty(&last.and_then(|pod| pod.status)).unwrap()
+        );
+    };
+    let ready = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+    };
+    let found = status("ready", &ready).await.unwrap();
+    assert!(found.status.unwrap().pod_ip.unwrap().starts_with("10.244."));
+    let container = node.container_for_exec("default", "whole", "main").unwrap();
+    let exec = |script: &str| {
+        let (script, container, runtime) =
+            (["sh", "-c", script].map(str::to_owned), container.clone(), node.runtime());
+        async move { setpoint_cluster::kubelet::command_output(runtime, &container, &script).await.unwrap() }
+    };
+    assert_eq!(exec("cat /config/greeting; touch /data/stop").await, (0, "hello".to_owned()));
+    let restarted = |pod: &Pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+        statuses
+            .and_then(|all| all.first()?.last_state.as_ref()?.terminated.as_ref().map(|end| end.exit_code))
+            == Some(7)
+    };
+    status("the exit code of the first run", &restarted).await;
+    pods.delete("whole", &DeleteParams::default()).await.unwrap();
+    for _ in 0..200 {
+        if pods.get_opt("whole").await.unwrap().is_none() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the pod should be gone");
 }

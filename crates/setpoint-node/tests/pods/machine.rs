@@ -15,6 +15,8 @@ pub struct World {
     pub machine: Machine,
     pub nodes: Vec<ProcessRuntime>,
     pub data: std::path::PathBuf,
+    /// An administrator of the API server.
+    pub client: kube::Client,
     /// Whether pods can run as other users.
     pub root: bool,
 }
@@ -128,7 +130,7 @@ impl TestPod<'_> {
         let command: Vec<String> = command.iter().map(|part| (*part).to_owned()).collect();
         let output =
             tokio::time::timeout(Duration::from_secs(20), command_output(self.node, id, &command)).await;
-        output.expect("the command should end within 20 s").unwrap()
+        output.unwrap_or_else(|_| panic!("{command:?} should end within 20 s")).unwrap()
     }
 
     /// Repeats a command until it succeeds with an output that `done` accepts.
