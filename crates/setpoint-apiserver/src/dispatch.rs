@@ -10,10 +10,13 @@ use http::request::Parts;
 use http::{Request, Response};
 use serde_json::Value;
 
+use crate::authn;
 use crate::authz::{Attributes, authorize, denial};
 use crate::body::Body;
 use crate::catalog::Resource;
+use crate::containers;
 use crate::identity::Identity;
+use crate::object::Metadata;
 use crate::paths;
 use crate::policies::StoredPolicies;
 use crate::registry::{
@@ -22,11 +25,16 @@ use crate::registry::{
 };
 use crate::render::{Form, failure, respond};
 use crate::request::{Query, ResourceRequest, Target};
+use crate::reviews;
 use crate::server::{ApiServer, Inner};
 use crate::status::{Result, Status, Subject};
 
 /// Answers a request of an authenticated user. A panic costs only this request.
 pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
+    let user = match authn::impersonate(user, request.headers(), &api.inner.registry) {
+        Ok(user) => user,
+        Err(status) => return failure(&status),
+    };
     let guarded = AssertUnwindSafe(route(&api, &user, request)).catch_unwind();
     match guarded.await {
         Ok(Ok(response)) => response,
@@ -57,8 +65,7 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
     permit(inner, user, &parts, &target, &query)?;
     let request = match target {
         Target::Path(path) => {
-            let form = Form::negotiate(&parts.headers, &query)?;
-            return paths::answer(inner, &parts.method, &path, &form);
+            return paths::answer(&inner.registry, &parts.method, &path, &parts.headers, &query);
         }
         Target::Resource(request) => request,
     };
@@ -160,7 +167,7 @@ fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
 }
 
 impl Call<'_> {
-    async fn answer(self) -> Result<Response<Body>> {
+    async fn answer(mut self) -> Result<Response<Body>> {
         match (self.request.subresource.as_str(), self.request.verb) {
             ("" | "status", "get") => {
                 let stored = self.inner.registry.get(&self.place)?;
@@ -201,6 +208,21 @@ impl Call<'_> {
                 let (headers, registry) = (&self.parts.headers, &self.inner.registry);
                 Ok(self.written(&registry.patch_scale(&self.place, headers, &self.body, &options)?))
             }
+            ("log", "get") => containers::logs(&self).await,
+            ("exec", "get" | "create") => containers::exec(&mut self).await,
+            ("binding", "create") => {
+                self.post(|call, body, options| call.inner.registry.bind(&call.place, &body, options))
+            }
+            ("eviction", "create") => {
+                self.post(|call, body, options| call.inner.registry.evict(&call.place, &body, options))
+            }
+            ("finalize", "update") => {
+                self.post(|call, body, options| call.inner.registry.finalize(&call.place, &body, options))
+            }
+            ("token", "create") => self.post(|call, body, _| {
+                let object = Answer::Other(reviews::request_token(call.inner, &call.place, body)?);
+                Ok(Written { code: 201, object, warnings: Vec::new() })
+            }),
             (subresource, verb) => Err(Status::not_implemented(&format!(
                 "{verb} of the subresource {}/{subresource}",
                 self.request.resource
@@ -208,8 +230,18 @@ impl Call<'_> {
         }
     }
 
+    /// A write whose body is no object of the resource.
+    fn post(
+        &self,
+        write: impl FnOnce(&Self, Value, &WriteOptions) -> Result<Written>,
+    ) -> Result<Response<Body>> {
+        let options = self.options("CreateOptions")?;
+        let body = parse_body(&self.parts.headers, &self.body)?;
+        Ok(self.written(&write(self, body, &options)?))
+    }
+
     fn options(&self, kind: &str) -> Result<WriteOptions> {
-        WriteOptions::parse(kind, &self.query, &self.parts.headers)
+        WriteOptions::parse(kind, &self.query, &self.parts.headers, self.user)
     }
 
     fn delete_options(&self) -> Result<DeleteOptions> {
@@ -238,9 +270,27 @@ impl Call<'_> {
         if self.place.resource.custom().is_some_and(|custom| custom.terminating) {
             return Err(Status::definition_terminating());
         }
+        if reviews::is_review(&self.place.resource.group) {
+            return self.post(|call, body, _| {
+                let object = Answer::Other(reviews::answer(call.inner, call.user, &call.place, body)?);
+                Ok(Written { code: 201, object, warnings: Vec::new() })
+            });
+        }
+        if self.place.resource.is("", "bindings") {
+            return self.bind();
+        }
         let options = self.options("CreateOptions")?;
         let body = parse_body(&self.parts.headers, &self.body)?;
         Ok(self.written(&self.inner.registry.create(&self.place, body, &options)?))
+    }
+
+    /// The old form of a binding: the pod's name is in the body.
+    fn bind(&self) -> Result<Response<Body>> {
+        let pods = self.inner.registry.catalog.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
+        self.post(|call, body, options| {
+            let place = Place { resource: pods, name: body.meta("name").to_owned(), ..call.place.clone() };
+            call.inner.registry.bind(&place, &body, options)
+        })
     }
 
     fn list(&self) -> Result<Response<Body>> {

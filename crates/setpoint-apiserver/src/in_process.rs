@@ -7,9 +7,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::CONNECTION;
+use futures::StreamExt;
+use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{client, server};
+use hyper_util::rt::TokioIo;
 
 use crate::body::Body;
 use crate::dispatch;
@@ -20,6 +25,8 @@ use crate::status::Status;
 
 /// Upstream: `MaxRequestBodyBytes`.
 const BODY_LIMIT: usize = 3 << 20;
+/// How much may be under way on an upgraded connection.
+const PIPE: usize = 64 << 10;
 
 /// A connection to an [`ApiServer`] in this process, authenticated as one identity. See [`ApiServer::service`].
 #[derive(Clone)]
@@ -54,6 +61,9 @@ where
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             Ok(match read(body).await {
+                Ok(body) if wants_upgrade(&parts.headers) => {
+                    upgrade(api, identity, Request::from_parts(parts, body)).await
+                }
                 Ok(body) => dispatch::answer(api, identity, Request::from_parts(parts, body)).await,
                 Err(status) => failure(&status),
             })
@@ -77,9 +87,43 @@ where
 }
 
 /// Whether a request asks to leave HTTP for another protocol.
-pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
+fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers
         .get(CONNECTION)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.to_ascii_lowercase().contains("upgrade"))
+}
+
+/// A connection that is to become a stream of bytes has to be one: HTTP over a pipe in memory.
+async fn upgrade(api: ApiServer, identity: Identity, mut request: Request<Bytes>) -> Response<Body> {
+    let (near, far) = tokio::io::duplex(PIPE);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (api, identity) = (api.clone(), identity.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            Ok::<_, Infallible>(match read(body).await {
+                Ok(body) => dispatch::answer(api, identity, Request::from_parts(parts, body)).await,
+                Err(status) => failure(&status),
+            })
+        }
+    });
+    tokio::spawn(
+        server::conn::http1::Builder::new().serve_connection(TokioIo::new(far), service).with_upgrades(),
+    );
+    // Over a pipe there is no proxy to name and only one host.
+    if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = path.into();
+    }
+    request.headers_mut().entry(HOST).or_insert(HeaderValue::from_static("kubernetes.default.svc"));
+    let answered = async {
+        let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(near)).await?;
+        tokio::spawn(connection.with_upgrades());
+        sender.send_request(request.map(Full::new)).await
+    };
+    match answered.await {
+        Ok(response) => response.map(|body| {
+            Body::stream(body.into_data_stream().filter_map(|chunk| std::future::ready(chunk.ok())))
+        }),
+        Err(error) => failure(&Status::internal(format!("the connection could not be upgraded: {error}"))),
+    }
 }

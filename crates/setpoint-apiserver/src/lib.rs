@@ -11,14 +11,18 @@
 //! Objects are JSON values; the shapes of built-in kinds come from `setpoint-kinds`, the semantics of patches, managed
 //! fields and schemas from `setpoint-schema`. What is not implemented answers 501 with a message that names it.
 
+mod authn;
 mod authz;
 mod body;
 mod builtin;
 mod catalog;
+mod certificates;
+mod containers;
 mod custom;
 mod discovery;
 mod dispatch;
 mod events;
+mod https;
 mod identity;
 mod in_process;
 mod kubelet;
@@ -30,13 +34,17 @@ mod policies;
 mod registry;
 mod render;
 mod request;
+mod reviews;
 mod selector;
 mod server;
 mod status;
 mod store;
 mod table;
+mod tokens;
 
 pub use body::Body;
+pub use certificates::CertificateError;
+pub use https::Serving;
 pub use identity::Identity;
 pub use in_process::InProcess;
 pub use kubelet::{ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions};

@@ -16,6 +16,7 @@ mod list;
 mod modify;
 mod options;
 mod patch;
+mod pods;
 mod prepare;
 mod scale;
 mod services;

@@ -1,9 +1,12 @@
 //! The API server as its users hold it: built once, cheap to clone.
 
+use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures::Stream;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
@@ -11,12 +14,16 @@ use setpoint_clock::{Clock, Entropy};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::authz;
+use crate::catalog::Resource;
+use crate::certificates::{Authority, CertificateError};
+use crate::https::{self, Serving};
 use crate::identity::Identity;
 use crate::in_process::InProcess;
 use crate::kubelet::{Kubelet, Kubelets};
 use crate::object::{Metadata, meta_mut};
 use crate::registry::Registry;
 use crate::store::{Change, Expect, Key, LogLimits, Store};
+use crate::tokens::Tokens;
 
 /// The namespaces of a fresh cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -41,6 +48,10 @@ pub struct ApiServer {
 pub(crate) struct Inner {
     pub(crate) registry: Arc<Registry>,
     pub(crate) kubelets: RwLock<Kubelets>,
+    pub(crate) tokens: Tokens,
+    authority: OnceLock<Authority>,
+    /// The administrator's token, made with the first kubeconfig.
+    admin: OnceLock<String>,
 }
 
 /// How to build an [`ApiServer`].
@@ -80,7 +91,14 @@ impl Builder {
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
         let registry = Arc::new(Registry::new(Store::new(self.log), clock, entropy));
         seed(&registry);
-        ApiServer { inner: Arc::new(Inner { registry, kubelets: RwLock::default() }) }
+        let inner = Inner {
+            registry,
+            kubelets: RwLock::default(),
+            tokens: Tokens::default(),
+            authority: OnceLock::new(),
+            admin: OnceLock::new(),
+        };
+        ApiServer { inner: Arc::new(inner) }
     }
 }
 
@@ -93,6 +111,81 @@ impl ApiServer {
     /// A client-side service that talks to this server as `identity`, without sockets: for `kube::Client::new`.
     pub fn service(&self, identity: Identity) -> InProcess {
         InProcess::new(self.clone(), identity)
+    }
+
+    /// Serves HTTPS (HTTP/1.1 and HTTP/2) on `listener` until the handle is dropped. Needs a tokio runtime with I/O.
+    ///
+    /// Certificates come from the server's own authority ([`ApiServer::ca_pem`]); each connection gets one for the
+    /// address that it came in on.
+    ///
+    /// # Errors
+    /// When the listener cannot be used.
+    pub fn serve(&self, listener: std::net::TcpListener) -> io::Result<Serving> {
+        https::serve(self.clone(), listener)
+    }
+
+    /// The certificate of the server's own authority, in PEM: what clients must trust. Made at the first call.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn ca_pem(&self) -> Result<String, CertificateError> {
+        self.authority().map(|authority| authority.pem().to_owned())
+    }
+
+    pub(crate) fn authority(&self) -> Result<&Authority, CertificateError> {
+        if let Some(authority) = self.inner.authority.get() {
+            return Ok(authority);
+        }
+        let made = Authority::new()?;
+        Ok(self.inner.authority.get_or_init(|| made))
+    }
+
+    /// A kubeconfig for `url` (such as `https://127.0.0.1:6443`) with the authority's certificate and a bearer token
+    /// of `system:masters`. It is a secret.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn kubeconfig(&self, url: &str) -> Result<String, CertificateError> {
+        let token = match self.inner.admin.get() {
+            Some(token) => token.clone(),
+            None => {
+                let token = self.issue_token(Identity::admin())?;
+                self.inner.admin.get_or_init(|| token).clone()
+            }
+        };
+        let ca = STANDARD.encode(self.ca_pem()?);
+        Ok(json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "setpoint",
+            "clusters": [{"name": "setpoint", "cluster": {"server": url, "certificate-authority-data": ca}}],
+            "users": [{"name": "setpoint-admin", "user": {"token": token}}],
+            "contexts": [{"name": "setpoint", "context": {"cluster": "setpoint", "user": "setpoint-admin", "namespace": "default"}}],
+        })
+        .to_string())
+    }
+
+    /// A bearer token of `identity` that is good as long as this server lives. It is a secret.
+    ///
+    /// # Errors
+    /// When the machine has no randomness.
+    pub fn issue_token(&self, identity: Identity) -> Result<String, CertificateError> {
+        self.inner.tokens.issue(identity).map_err(|_| CertificateError::Randomness)
+    }
+
+    /// The resources that have objects in a namespace: what has to go before the namespace can.
+    pub fn namespace_contents(&self, namespace: &str) -> Vec<ResourceName> {
+        let registry = &self.inner.registry;
+        let mut seen: Vec<Arc<str>> = Vec::new();
+        let mut contents = Vec::new();
+        for resource in registry.catalog.all().iter().filter(|resource| resource.namespaced) {
+            if seen.contains(&resource.storage) {
+                continue;
+            }
+            seen.push(Arc::clone(&resource.storage));
+            if registry.store.snapshot(&resource.storage).range(namespace, None).next().is_some() {
+                contents.push(ResourceName::of(resource));
+            }
+        }
+        contents
     }
 
     /// Registers the agent of a node: logs and exec of pods on it go there. Replaces an earlier one.
@@ -130,6 +223,18 @@ pub struct ResourceName {
     pub namespaced: bool,
 }
 
+impl ResourceName {
+    fn of(resource: &Resource) -> Self {
+        Self {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            kind: resource.kind.clone(),
+            plural: resource.plural.clone(),
+            namespaced: resource.namespaced,
+        }
+    }
+}
+
 /// The stream of [`ApiServer::on_first_use`]. It never ends while the server lives.
 pub struct FirstUses {
     receiver: UnboundedReceiver<Arc<str>>,
@@ -147,13 +252,7 @@ impl Stream for FirstUses {
             let all = self.registry.catalog.all();
             // A definition that is gone again has nothing to watch.
             if let Some(found) = all.iter().find(|resource| resource.storage == storage) {
-                return Poll::Ready(Some(ResourceName {
-                    group: found.group.clone(),
-                    version: found.version.clone(),
-                    kind: found.kind.clone(),
-                    plural: found.plural.clone(),
-                    namespaced: found.namespaced,
-                }));
+                return Poll::Ready(Some(ResourceName::of(found)));
             }
         }
     }

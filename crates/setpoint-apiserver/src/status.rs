@@ -236,6 +236,17 @@ impl Status {
         status
     }
 
+    /// An eviction that a disruption budget does not allow now.
+    pub(crate) fn disruption_budget(message: &str, why: &str) -> Self {
+        let mut status = Self::too_many_requests(message, 0);
+        status.set_causes(vec![Cause {
+            reason: "DisruptionBudget".to_owned(),
+            message: why.to_owned(),
+            field: String::new(),
+        }]);
+        status
+    }
+
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
         let text = message.to_string();
         let mut status = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));

@@ -3,9 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{Place, Registry};
+use crate::authz::escalation::{self, Refusal};
 use crate::catalog::Resource;
+use crate::identity::Identity;
 use crate::object::{Metadata, fields};
-use crate::status::{Result, Status};
+use crate::policies::StoredPolicies;
+use crate::status::{Result, Status, Subject};
 use crate::store::Key;
 
 /// Kinds that would promise something that nothing here keeps: refused rather than ignored.
@@ -31,6 +34,28 @@ impl Registry {
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Nobody may grant by a role or binding what he does not hold.
+    pub(super) fn check_escalation(
+        &self,
+        resource: &Resource,
+        user: &Identity,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<()> {
+        if resource.group != "rbac.authorization.k8s.io" {
+            return Ok(());
+        }
+        let namespace = resource.namespaced.then(|| new.meta("namespace"));
+        let policies = StoredPolicies(&self.store);
+        match escalation::check(user, &resource.plural, namespace, new, old, &policies) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Forbidden(why)) => Err(Status::forbidden(resource.subject(new.meta("name")), &why)),
+            Err(Refusal::NotFound(plural, name)) => {
+                Err(Status::not_found(Subject { group: &resource.group, kind: plural, name: &name }))
+            }
         }
     }
 

@@ -46,6 +46,7 @@ impl Registry {
         let warnings = clean(&resource, &mut object, options.validation)?;
         self.prepare_create(&mut place, &mut object)?;
         self.check_namespace(&place)?;
+        self.check_escalation(&resource, &options.user, &object, None)?;
         self.admit_create(&resource, &mut object)?;
         let _allocating = self.allocate(&resource, &mut object, None)?;
         let mut causes = object_meta::validate(&object, resource.name_rule(), resource.namespaced);

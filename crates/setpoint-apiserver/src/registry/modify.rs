@@ -78,6 +78,7 @@ impl Registry {
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
             refuse_invalid(resource, &place.name, causes)?;
+            self.check_escalation(resource, &options.user, &new, Some(old))?;
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
 
             let changed = keep_times(old, &mut new);

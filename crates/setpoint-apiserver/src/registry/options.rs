@@ -4,6 +4,7 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 use serde_json::json;
 
+use crate::identity::Identity;
 use crate::request::Query;
 use crate::status::{Cause, Result, Status, Subject};
 
@@ -18,6 +19,8 @@ pub(crate) enum FieldValidation {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteOptions {
+    /// Who writes.
+    pub(crate) user: Identity,
     pub(crate) dry_run: bool,
     /// Who owns the fields that are set; from the user agent when the query names nobody.
     pub(crate) manager: String,
@@ -30,7 +33,7 @@ pub(crate) struct WriteOptions {
 
 impl WriteOptions {
     /// `kind` names the options in errors: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
-    pub(crate) fn parse(kind: &str, query: &Query, headers: &HeaderMap) -> Result<Self> {
+    pub(crate) fn parse(kind: &str, query: &Query, headers: &HeaderMap, user: &Identity) -> Result<Self> {
         let mut causes = Vec::new();
         let dry_run = dry_run(&query.all("dryRun"), &mut causes);
         let validation = match query.get("fieldValidation") {
@@ -58,6 +61,7 @@ impl WriteOptions {
         let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let from_agent = agent.split(['/', ' ']).next().filter(|name| !name.is_empty()).unwrap_or("unknown");
         Ok(Self {
+            user: user.clone(),
             dry_run,
             manager: given.unwrap_or(from_agent).to_owned(),
             manager_given: given.is_some(),

@@ -90,7 +90,8 @@ pub(super) fn prepare_update(resource: &Resource, subresource: &str, new: &mut V
         let subresource = (!subresource.is_empty()).then_some(subresource);
         builtin::prepare_update(&resource.group, &resource.kind, subresource, new, old);
     }
-    if resource.has_generation() && content_differs(new, old, has_status) {
+    // A binding is no change of what the pod should be.
+    if subresource != "binding" && resource.has_generation() && content_differs(new, old, has_status) {
         meta_mut(new).insert("generation".to_owned(), (old.generation() + 1).into());
     }
 }

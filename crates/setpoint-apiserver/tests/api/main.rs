@@ -2,5 +2,7 @@
 
 mod client;
 mod definitions;
+mod network;
 mod objects;
+mod pods;
 mod watches;

@@ -1,0 +1,103 @@
+//! Logs of containers and commands in them: requests that the agent of the pod's node answers.
+
+mod exec;
+
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+use crate::body::Body;
+use crate::dispatch::Call;
+use crate::kubelet::{ContainerRef, Kubelet, KubeletError, LogOptions};
+use crate::object::Metadata;
+use crate::render::respond;
+use crate::status::{Result, Status};
+
+pub(crate) use self::exec::exec;
+
+/// Answers a request for a container's log.
+pub(crate) async fn logs(call: &Call<'_>) -> Result<Response<Body>> {
+    let query = &call.query;
+    let number = |key: &str| -> Result<Option<u64>> {
+        let value = query.number(key)?;
+        value
+            .map(u64::try_from)
+            .transpose()
+            .map_err(|_| Status::bad_request(format!("{key} must not be negative")))
+    };
+    let options = LogOptions {
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        since_seconds: query.number("sinceSeconds")?,
+        since_time: query.get("sinceTime").map(str::to_owned),
+        timestamps: query.flag("timestamps"),
+        tail_lines: number("tailLines")?,
+        limit_bytes: number("limitBytes")?,
+    };
+    let Some((kubelet, container)) = find(call)? else {
+        // A pod that is nowhere has said nothing.
+        return Ok(respond(200, "text/plain", Body::from(Bytes::new())));
+    };
+    let stream = kubelet.logs(container, options).await.map_err(failure)?;
+    Ok(respond(200, "text/plain", Body::stream(stream)))
+}
+
+/// The container that a request names, and the agent that has it; `None` for a pod without a node.
+fn find(call: &Call<'_>) -> Result<Option<(std::sync::Arc<dyn Kubelet>, ContainerRef)>> {
+    let pod = call.inner.registry.get(&call.place)?;
+    let container = container(&pod.value, call.query.get("container"))?;
+    let node = pod.value["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Ok(None);
+    }
+    let kubelet = call.inner.kubelets.read().get(node).cloned();
+    let kubelet = kubelet.ok_or_else(|| {
+        Status::internal(format!(
+            "no agent of node {node:?}, which has pod {:?}, is connected",
+            call.place.name
+        ))
+    })?;
+    let container = ContainerRef {
+        namespace: call.place.namespace.clone(),
+        pod: call.place.name.clone(),
+        uid: pod.value.meta("uid").to_owned(),
+        container,
+    };
+    Ok(Some((kubelet, container)))
+}
+
+/// The named container, or the only one, or the one that an annotation makes the default.
+fn container(pod: &Value, name: Option<&str>) -> Result<String> {
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|container| container["name"].as_str().map(str::to_owned)).collect()
+    };
+    let (main, init) = (names("containers"), names("initContainers"));
+    let all = || main.iter().chain(&init).cloned().chain(names("ephemeralContainers"));
+    let pod_name = pod.meta("name");
+    if let Some(name) = name {
+        if all().any(|known| known == name) {
+            return Ok(name.to_owned());
+        }
+        return Err(Status::bad_request(format!("container {name} is not valid for pod {pod_name}")));
+    }
+    let default = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    if let Some(default) = default.filter(|name| main.iter().any(|known| known == name)) {
+        return Ok(default.to_owned());
+    }
+    match main.as_slice() {
+        [only] => Ok(only.clone()),
+        _ => Err(Status::bad_request(format!(
+            "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+            all().collect::<Vec<_>>().join(" ")
+        ))),
+    }
+}
+
+fn failure(error: KubeletError) -> Status {
+    match error {
+        KubeletError::NotFound(why) | KubeletError::Unready(why) => Status::bad_request(why),
+        KubeletError::Unsupported(what) => Status::not_implemented(&what),
+        KubeletError::Failed(why) => Status::internal(why),
+    }
+}

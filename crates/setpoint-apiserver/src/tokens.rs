@@ -1,0 +1,170 @@
+//! Bearer tokens: random ones for users, signed ones (JWT, ES256) for service accounts
+//! (`pkg/serviceaccount/claims.go`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::RwLock;
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+};
+use serde_json::{Value, json};
+
+use crate::identity::Identity;
+use crate::object::Metadata;
+use crate::registry::Registry;
+use crate::status::{Result, Status};
+use crate::store::Key;
+
+/// Who signs the tokens, and the audience of this API server.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// The tokens that this server knows or can check.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    users: RwLock<BTreeMap<String, Identity>>,
+    /// Made when the first service account's token is signed.
+    key: OnceLock<EcdsaKeyPair>,
+}
+
+/// What a service account's token is for.
+pub(crate) struct Grant<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) account: &'a Value,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) lifetime: SignedDuration,
+    /// The object that the token dies with: kind, name and uid.
+    pub(crate) bound: Option<(String, String, String)>,
+}
+
+impl Tokens {
+    /// A new token for a user.
+    pub(crate) fn issue(&self, identity: Identity) -> Result<String> {
+        let token = random()?;
+        self.users.write().insert(token.clone(), identity);
+        Ok(token)
+    }
+
+    fn key(&self) -> Result<&EcdsaKeyPair> {
+        if let Some(key) = self.key.get() {
+            return Ok(key);
+        }
+        let failed = |_| Status::internal("no key for service account tokens could be made");
+        let random = SystemRandom::new();
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).map_err(failed)?;
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random)
+            .map_err(|error| Status::internal(format!("the key for service account tokens: {error}")))?;
+        Ok(self.key.get_or_init(|| key))
+    }
+
+    /// Signs a token. Also answers when it expires.
+    pub(crate) fn sign(&self, grant: &Grant<'_>, now: Timestamp) -> Result<(String, Timestamp)> {
+        let expires = now.saturating_add(grant.lifetime).unwrap_or(now);
+        let name = grant.account.meta("name");
+        let mut kubernetes = json!({
+            "namespace": grant.namespace,
+            "serviceaccount": {"name": name, "uid": grant.account.meta("uid")},
+        });
+        if let Some((kind, name, uid)) = &grant.bound {
+            kubernetes[kind.to_lowercase()] = json!({"name": name, "uid": uid});
+        }
+        let claims = json!({
+            "aud": grant.audiences, "exp": expires.as_second(), "iat": now.as_second(), "nbf": now.as_second(),
+            "iss": ISSUER, "jti": random()?, "kubernetes.io": kubernetes,
+            "sub": format!("system:serviceaccount:{}:{name}", grant.namespace),
+        });
+        let head = URL_SAFE_NO_PAD.encode(json!({"alg": "ES256", "typ": "JWT"}).to_string());
+        let text = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let signature = self
+            .key()?
+            .sign(&SystemRandom::new(), text.as_bytes())
+            .map_err(|_| Status::internal("a service account token could not be signed"))?;
+        Ok((format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())), expires))
+    }
+
+    /// Who a token belongs to; `None` if it is wrong, expired, for others, or its account or pod is gone.
+    /// `audiences` are those that are asked for; any of them will do.
+    pub(crate) fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[&str],
+        registry: &Registry,
+    ) -> Option<Identity> {
+        if let Some(identity) = self.users.read().get(token) {
+            return Some(identity.clone());
+        }
+        let claims = self.verify(token)?;
+        let now = registry.clock.now().as_second();
+        let in_time = claims["nbf"].as_i64()? <= now && now < claims["exp"].as_i64()?;
+        let audience =
+            claims["aud"].as_array()?.iter().filter_map(Value::as_str).any(|a| audiences.contains(&a));
+        if !in_time || !audience || claims["iss"] != ISSUER {
+            return None;
+        }
+        let kubernetes = &claims["kubernetes.io"];
+        let namespace = kubernetes["namespace"].as_str()?;
+        let part = |kind: &str, field: &str| kubernetes[kind][field].as_str().unwrap_or_default().to_owned();
+        let (name, uid) = (part("serviceaccount", "name"), part("serviceaccount", "uid"));
+        let lives = |resource: &str, name: &str, uid: &str| {
+            let found = registry.store.get(resource, &Key::new(namespace, name));
+            found.is_some_and(|found| found.value.meta("uid") == uid)
+        };
+        if !lives("serviceaccounts", &name, &uid) {
+            return None;
+        }
+        let mut identity = Identity::service_account(namespace, &name, &uid);
+        let mut extra = |key: &str, value: String| {
+            identity.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
+        };
+        extra("credential-id", format!("JTI={}", claims["jti"].as_str().unwrap_or_default()));
+        for (kind, resource) in [("pod", "pods"), ("secret", "secrets")] {
+            let (name, uid) = (part(kind, "name"), part(kind, "uid"));
+            if name.is_empty() {
+                continue;
+            }
+            if !lives(resource, &name, &uid) {
+                return None;
+            }
+            if kind == "pod" {
+                extra("pod-name", name);
+                extra("pod-uid", uid);
+            }
+        }
+        Some(identity)
+    }
+
+    fn verify(&self, token: &str) -> Option<Value> {
+        // Without a key nothing was ever signed.
+        let key = self.key.get()?;
+        let (text, signature) = token.rsplit_once('.')?;
+        let (head, claims) = text.split_once('.')?;
+        let head: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).ok()?).ok()?;
+        if head["alg"] != "ES256" {
+            return None;
+        }
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.public_key().as_ref())
+            .verify(text.as_bytes(), &signature)
+            .ok()?;
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
+    }
+}
+
+/// 32 bytes that nobody can guess, as hexadecimal digits.
+fn random() -> Result<String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| Status::internal("the machine's source of randomness failed"))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}

@@ -1,0 +1,81 @@
+//! Over a real socket: TLS, tokens, impersonation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use setpoint_apiserver::{ApiServer, Identity};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+async fn fetch(
+    api: &ApiServer,
+    address: std::net::SocketAddr,
+    alpn: &str,
+    headers: &[(&str, &str)],
+) -> (u16, Value) {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(api.ca_pem().unwrap().as_bytes()).unwrap()).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from(address.ip().to_string()).unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let path = "/api/v1/namespaces/default/pods";
+    let mut request = Request::get(format!("https://{address}{path}")).header("host", address.to_string());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let response = if alpn == "h2" {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    } else {
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    };
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn both_protocols_serve_whom_they_know() {
+    let api = ApiServer::builder().build();
+    let serving = api.serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let address = serving.address();
+    let config: Value = serde_json::from_str(&api.kubeconfig("https://x").unwrap()).unwrap();
+    let admin = format!("Bearer {}", config["users"][0]["user"]["token"].as_str().unwrap());
+    for alpn in ["h2", "http/1.1"] {
+        let (code, list) = fetch(&api, address, alpn, &[("authorization", &admin)]).await;
+        assert_eq!((code, &list["kind"]), (200, &json!("PodList")));
+    }
+    let (code, status) = fetch(&api, address, "http/1.1", &[("authorization", "Bearer wrong")]).await;
+    assert_eq!((code, &status["reason"]), (401, &json!("Unauthorized")));
+    let (code, status) = fetch(&api, address, "http/1.1", &[]).await;
+    assert_eq!(code, 403);
+    assert!(status["message"].as_str().unwrap().contains("system:anonymous"), "{status:#}");
+    let (code, status) =
+        fetch(&api, address, "h2", &[("authorization", &admin), ("impersonate-user", "jane")]).await;
+    assert_eq!(code, 403);
+    assert!(status["message"].as_str().unwrap().contains("User \"jane\" cannot list"), "{status:#}");
+    let jane = format!("Bearer {}", api.issue_token(Identity::new("jane", ["dev"])).unwrap());
+    let (code, _) =
+        fetch(&api, address, "h2", &[("authorization", &jane), ("impersonate-user", "joe")]).await;
+    assert_eq!(code, 403);
+    drop(serving);
+}

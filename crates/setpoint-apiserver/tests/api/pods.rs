@@ -1,0 +1,247 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, SinkExt, StreamExt};
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use setpoint_apiserver::{
+    ContainerRef, ExecExit, ExecOptions, ExecSession, Identity, Kubelet, KubeletError, LogOptions,
+};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use crate::client::{Client, server};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}})
+}
+
+fn binding(node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": node}})
+}
+
+/// Echoes the input of `exec` and fails with the number that the command names.
+struct Echo;
+
+impl Kubelet for Echo {
+    fn logs(
+        &self,
+        container: ContainerRef,
+        options: LogOptions,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Bytes>, KubeletError>> {
+        let line = format!("{}/{} {:?}\n", container.pod, container.container, options.tail_lines);
+        async move { Ok(stream::iter([Bytes::from(line)]).boxed()) }.boxed()
+    }
+
+    fn exec(
+        &self,
+        _: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
+        let (ours, theirs) = tokio::io::duplex(64);
+        let (read, write) = tokio::io::split(theirs);
+        let code = options.command[1].parse().unwrap();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let (mut read, mut write) = tokio::io::split(ours);
+            tokio::io::copy(&mut read, &mut write).await.unwrap();
+            tokio::io::AsyncWriteExt::shutdown(&mut write).await.unwrap();
+            let _ = done.send(());
+        });
+        let exit = async move {
+            ended.await.unwrap();
+            Ok(ExecExit { code })
+        };
+        let session = ExecSession {
+            stdin: Some(Box::new(write)),
+            stdout: Some(Box::new(read)),
+            stderr: None,
+            resize: None,
+            exit: exit.boxed(),
+        };
+        async move { Ok(session) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_bound_once() {
+    let client = Client::admin(&server());
+    client.post(PODS, &pod("a")).await.expect(201);
+    let path = format!("{PODS}/a");
+    client.post(&format!("{path}/binding"), &binding("n1")).await.expect(201);
+    let bound = client.get(&path).await.expect(200);
+    assert_eq!((&bound["spec"]["nodeName"], &bound["metadata"]["generation"]), (&json!("n1"), &json!(1)));
+    let again = client.post(&format!("{path}/binding"), &binding("n2")).await.expect(409);
+    assert_eq!(
+        again["message"],
+        "Operation cannot be fulfilled on pods/binding \"a\": pod a is already assigned to node \"n1\""
+    );
+    let list = client.get(&format!("{PODS}?fieldSelector=spec.nodeName%3Dn1")).await.expect(200);
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_pod_gets_its_grace() {
+    let client = Client::admin(&server());
+    client.post(PODS, &pod("a")).await.expect(201);
+    let path = format!("{PODS}/a");
+    client.post(&format!("{path}/binding"), &binding("n1")).await.expect(201);
+    let going = client.delete(&path).await.expect(200);
+    assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
+    assert_eq!(going["metadata"]["deletionTimestamp"], "2026-01-02T03:04:35Z");
+    let sooner = client.delete(&format!("{path}?gracePeriodSeconds=5")).await.expect(200);
+    assert_eq!(sooner["metadata"]["deletionTimestamp"], "2026-01-02T03:04:10Z");
+    let gone = client.delete(&format!("{path}?gracePeriodSeconds=0")).await.expect(200);
+    assert_eq!(gone["kind"], "Pod");
+    client.get(&path).await.expect(404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_asks_the_disruption_budget() {
+    let client = Client::admin(&server());
+    client.post(PODS, &pod("a")).await.expect(201);
+    let status = json!({"status": {"phase": "Running"}});
+    client.merge(&format!("{PODS}/a/status"), &status).await.expect(200);
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    client.post(budgets, &budget).await.expect(201);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}});
+    let refused = client.post(&format!("{PODS}/a/eviction"), &eviction).await.expect(429);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "DisruptionBudget");
+    let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1}});
+    client.merge(&format!("{budgets}/b/status"), &allowed).await.expect(200);
+    client.post(&format!("{PODS}/a/eviction"), &eviction).await.expect(201);
+    client.get(&format!("{PODS}/a")).await.expect(404);
+    let spent = client.get(&format!("{budgets}/b")).await.expect(200);
+    assert_eq!(spent["status"]["disruptionsAllowed"], 0);
+}
+
+#[tokio::test]
+async fn logs_and_commands_go_to_the_agent_of_the_node() {
+    let api = server();
+    let client = Client::admin(&api);
+    client.post(PODS, &pod("a")).await.expect(201);
+    client.post(&format!("{PODS}/a/binding"), &binding("n1")).await.expect(201);
+    let unconnected = client.get(&format!("{PODS}/a/log")).await.expect(500);
+    assert!(unconnected["message"].as_str().unwrap().contains("n1"), "{unconnected:#}");
+    api.set_kubelet("n1", Arc::new(Echo));
+    assert_eq!(client.get(&format!("{PODS}/a/log?tailLines=3")).await.expect(200), "a/c Some(3)\n");
+    let wrong = client.get(&format!("{PODS}/a/log?container=x")).await.expect(400);
+    assert_eq!(wrong["message"], "container x is not valid for pod a");
+
+    let request = |protocol: &str| {
+        Request::get(format!("{PODS}/a/exec?command=echo&command=3&stdin=true&stdout=true"))
+            .header("connection", "Upgrade")
+            .header("upgrade", protocol)
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("sec-websocket-protocol", "v5.channel.k8s.io")
+            .body(Full::default())
+            .unwrap()
+    };
+    let spdy = client.answer(request("SPDY/3.1")).await.expect(400);
+    assert!(spdy["message"].as_str().unwrap().contains("SPDY"), "{spdy:#}");
+    let response = client.send(request("websocket")).await;
+    assert_eq!(response.status(), 101);
+    assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let upgraded = hyper::upgrade::on(response).await.unwrap();
+    let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;
+    socket.send(Message::binary(b"\0hello".to_vec())).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap().into_data(), "\u{1}hello");
+    socket.send(Message::binary(vec![255, 0])).await.unwrap();
+    let ending = socket.next().await.unwrap().unwrap().into_data();
+    assert_eq!(ending[0], 3);
+    let ending: Value = serde_json::from_slice(&ending[1..]).unwrap();
+    assert_eq!(
+        (&ending["reason"], &ending["details"]["causes"][0]["message"]),
+        (&json!("NonZeroExitCode"), &json!("3"))
+    );
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))), "the server closes at the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_get_addresses_and_ports_of_their_own() {
+    let client = Client::admin(&server());
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+    let a = client.post(services, &service("a", json!({"ports": [{"port": 80}]}))).await.expect(201);
+    let address = a["spec"]["clusterIP"].as_str().unwrap();
+    assert!(address.starts_with("10.96."), "{address}");
+    let taken =
+        client.post(services, &service("b", json!({"clusterIP": address, "ports": [{"port": 80}]}))).await;
+    assert!(taken.expect(422)["message"].as_str().unwrap().contains("provided IP is already allocated"));
+    let headless =
+        client.post(services, &service("c", json!({"clusterIP": "None", "ports": [{"port": 80}]}))).await;
+    assert_eq!(headless.expect(201)["spec"]["clusterIP"], "None");
+    let node =
+        client.post(services, &service("d", json!({"type": "NodePort", "ports": [{"port": 80}]}))).await;
+    let node = node.expect(201);
+    assert!((30000..32768).contains(&node["spec"]["ports"][0]["nodePort"].as_u64().unwrap()), "{node:#}");
+    let moved = client
+        .merge(
+            &format!("{services}/a"),
+            &json!({"spec": {"clusterIP": "10.96.9.9", "clusterIPs": ["10.96.9.9"]}}),
+        )
+        .await;
+    moved.expect(422);
+    let kept =
+        client.merge(&format!("{services}/a"), &json!({"spec": {"selector": {"x": "y"}}})).await.expect(200);
+    assert_eq!(kept["spec"]["clusterIP"], address);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_when_it_is_finalized() {
+    let api = server();
+    let client = Client::admin(&api);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+    client.post("/api/v1/namespaces", &namespace).await.expect(201);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    client.post("/api/v1/namespaces/team/configmaps", &map).await.expect(201);
+    let contents = api.namespace_contents("team");
+    assert_eq!(contents.iter().map(|found| found.plural.as_str()).collect::<Vec<_>>(), ["configmaps"]);
+    let mut going = client.delete("/api/v1/namespaces/team").await.expect(200);
+    going["spec"]["finalizers"] = json!([]);
+    client.put("/api/v1/namespaces/team/finalize", &going).await.expect(200);
+    client.get("/api/v1/namespaces/team").await.expect(404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_account_acts_by_its_token() {
+    let api = server();
+    let client = Client::admin(&api);
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "op"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    client.post(accounts, &account).await.expect(201);
+    let short = json!({"spec": {"expirationSeconds": 10}});
+    client.post(&format!("{accounts}/op/token"), &short).await.expect(422);
+    let answer =
+        client.post(&format!("{accounts}/op/token"), &json!({"spec": {"expirationSeconds": 600}})).await;
+    let token = answer.expect(201)["status"]["token"].as_str().unwrap().to_owned();
+    let review = || {
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        let client = &client;
+        async move {
+            client.post("/apis/authentication.k8s.io/v1/tokenreviews", &body).await.expect(201)["status"]
+                .clone()
+        }
+    };
+    let seen = review().await;
+    assert_eq!(seen["user"]["username"], "system:serviceaccount:default:op");
+    tokio::time::advance(std::time::Duration::from_secs(601)).await;
+    assert_eq!(review().await["authenticated"], false, "expired");
+
+    let mine = Client(api.service(Identity::service_account("default", "op", "")));
+    let ask = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"}}});
+    let answer = mine.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &ask).await.expect(201);
+    assert_eq!(answer["status"]["allowed"], false);
+}
