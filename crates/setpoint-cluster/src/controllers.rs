@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 #[derive(Default)]
 pub(crate) struct Controllers {
     waiting: Vec<Waiting>,
-    each_kind: Vec<Box<dyn FnMut(&ResourceName) -> Option<AnyController> + Send>>,
+    each_kind: Vec<Make>,
 }
+
+type Make = Box<dyn FnMut(&ResourceName) -> Option<AnyController> + Send>;
 
 struct Waiting {
     group: &'static str,

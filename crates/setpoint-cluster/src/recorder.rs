@@ -92,11 +92,14 @@ impl setpoint::Recorder for Recorder {
     }
 }
 
+/// Object, field, reason and message of an event.
+type Fact = (String, Option<String>, String, String);
+
 struct Writer {
     client: Client,
     clock: Clock,
-    /// Name and count of the event that was written for an object, field, reason and message.
-    written: BTreeMap<(String, Option<String>, String, String), (String, i32)>,
+    /// Name and count of the event that was written for each fact.
+    written: BTreeMap<Fact, (String, i32)>,
     /// What is left of the burst of an object, and since when.
     tokens: BTreeMap<String, (i64, i64)>,
     sequence: u64,

@@ -89,7 +89,7 @@ async fn carry_out(set: &StatefulSet, step: Step, cx: &Context<StatefulSet>) -> 
                 .await?;
         }
         Step::CreateRevision(revision) => {
-            cx.create(revision).await?;
+            cx.create(*revision).await?;
         }
         Step::Renumber(name, number) => {
             cx.patch::<ControllerRevision>(name, Patch::Merge(json!({"revision": number}))).await?;
@@ -98,7 +98,7 @@ async fn carry_out(set: &StatefulSet, step: Step, cx: &Context<StatefulSet>) -> 
         Step::CreateClaim(claim) => {
             let name = claim.metadata.name.clone().unwrap_or_default();
             // Claims outlive the set unless its retention policy says otherwise; the decision gave the owners.
-            match cx.create(claim).unowned().await {
+            match cx.create(*claim).unowned().await {
                 Ok(_) => cx.event(Event::normal(
                     "SuccessfulCreate",
                     format!("create Claim {name} in StatefulSet {set_name} success"),
@@ -112,7 +112,7 @@ async fn carry_out(set: &StatefulSet, step: Step, cx: &Context<StatefulSet>) -> 
         }
         Step::CreatePod(pod) => {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            match cx.create(pod).await {
+            match cx.create(*pod).await {
                 Ok(_) => cx.event(Event::normal(
                     "SuccessfulCreate",
                     format!("create Pod {name} in StatefulSet {set_name} successful"),

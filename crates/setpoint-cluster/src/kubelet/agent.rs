@@ -41,7 +41,7 @@ impl<R: Runtime> Kubelet for Agent<R> {
             let node = self.node()?;
             let run = node.container_for_logs(namespace, pod, container, options.previous)?;
             let options = log_options(&options, node.clock().now())?;
-            let log = node.runtime().logs(&run, &options).await.map_err(refused)?;
+            let log = node.runtime().logs(&run, &options).await.map_err(|error| refused(&error))?;
             // A log that breaks off ends; the client sees what there was.
             let pieces = log.take_while(|piece| futures::future::ready(piece.is_ok()));
             Ok(pieces.filter_map(|piece| futures::future::ready(piece.ok())).boxed())
@@ -60,7 +60,7 @@ impl<R: Runtime> Kubelet for Agent<R> {
             let run = node.container_for_exec(namespace, pod, container)?;
             let request =
                 ExecRequest { command: options.command.clone(), tty: options.tty, stdin: options.stdin };
-            let session = node.runtime().exec(&run, &request).await.map_err(refused)?;
+            let session = node.runtime().exec(&run, &request).await.map_err(|error| refused(&error))?;
             let resize = session.resize.map(|sizes| {
                 let (sender, mut receiver) = mpsc::channel::<(u16, u16)>(4);
                 tokio::spawn(async move {
@@ -77,7 +77,10 @@ impl<R: Runtime> Kubelet for Agent<R> {
                 stdout: Some(Box::new(session.stdout)),
                 stderr: session.stderr.map(|stderr| Box::new(stderr) as _),
                 resize,
-                exit: session.exit.map(|exit| exit.map(|code| ExecExit { code }).map_err(refused)).boxed(),
+                exit: session
+                    .exit
+                    .map(|exit| exit.map(|code| ExecExit { code }).map_err(|error| refused(&error)))
+                    .boxed(),
             })
         }
         .boxed()
@@ -112,7 +115,7 @@ impl From<NotThere> for KubeletError {
     }
 }
 
-fn refused(error: RuntimeError) -> KubeletError {
+fn refused(error: &RuntimeError) -> KubeletError {
     match error {
         RuntimeError::NoContainer(_) | RuntimeError::NoSandbox(_) => {
             KubeletError::NotFound(error.to_string())

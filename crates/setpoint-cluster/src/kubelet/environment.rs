@@ -100,7 +100,7 @@ impl Environment {
             {
                 match self.get(name) {
                     Some(value) => out.push_str(value),
-                    None => out.push_str(&format!("$({name})")),
+                    None => out.extend(["$(", name, ")"]),
                 }
                 rest = after;
             } else {

@@ -169,6 +169,8 @@ pub fn container_spec(
 mod tests {
     use serde_json::json;
 
+    use super::super::environment::PodFacts;
+    use super::super::sources::Sources;
     use super::*;
 
     #[test]
@@ -211,7 +213,7 @@ mod tests {
         }))
         .unwrap();
         let environment =
-            Environment::build(&container, &pod, &Default::default(), &Default::default()).unwrap();
+            Environment::build(&container, &pod, &PodFacts::default(), &Sources::default()).unwrap();
         let image = Image { name: "i".into(), id: "i".into() };
         let spec = container_spec(&pod, &container, 0, image, environment).unwrap();
         assert_eq!((spec.user, spec.group, spec.groups), (Some(9), Some(2), vec![3]));

@@ -394,11 +394,9 @@ impl PodMachine {
 
 fn restarts(role: Role, policy: &str, code: i32) -> bool {
     match (role, policy) {
-        (Role::Sidecar, _) => true,
-        (Role::Init, "Never") => false,
-        (Role::Init, _) => code != 0,
-        (Role::Main, "Always") => true,
-        (Role::Main, "OnFailure") => code != 0,
+        (Role::Sidecar, _) | (Role::Main, "Always") => true,
+        (_, "Never") => false,
+        (Role::Init, _) | (Role::Main, "OnFailure") => code != 0,
         (Role::Main, _) => false,
     }
 }

@@ -113,7 +113,7 @@ impl PodMachine {
     pub(super) fn phase(&self) -> &'static str {
         let of_role = |role| self.containers.iter().filter(move |container| container.role == role);
         if self.is_ending()
-            && of_role(Role::Main).all(|c| c.finished())
+            && of_role(Role::Main).all(ContainerMachine::finished)
             && of_role(Role::Main).next().is_some()
         {
             return if of_role(Role::Main).all(ContainerMachine::succeeded) { "Succeeded" } else { "Failed" };

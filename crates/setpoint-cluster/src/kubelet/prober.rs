@@ -124,11 +124,6 @@ impl Prober {
         self.settled = Some(passed);
         Some(passed)
     }
-
-    /// The last result that counted.
-    pub fn settled(&self) -> Option<bool> {
-        self.settled
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The objects that a pod's environment and volumes refer to.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -43,9 +44,9 @@ impl Sources {
         let mut sources = Self { tokens, ..Self::default() };
         sources.read(client, namespace, &wanted).await?;
         for key in wanted.tokens {
-            if !sources.tokens.contains_key(&key) {
-                let token = token(client, pod, key.0.clone(), key.1).await?;
-                sources.tokens.insert(key, token);
+            if let Entry::Vacant(entry) = sources.tokens.entry(key) {
+                let (audience, seconds) = entry.key().clone();
+                entry.insert(token(client, pod, audience, seconds).await?);
             }
         }
         Ok(sources)
@@ -118,7 +119,7 @@ async fn token(client: &Client, pod: &Pod, audience: Option<String>, seconds: i6
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
     let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    Ok(answer.status.and_then(|status| status.token.into()).unwrap_or_default())
+    Ok(answer.status.and_then(|status| status.token).unwrap_or_default())
 }
 
 /// Names of objects that are referred to.

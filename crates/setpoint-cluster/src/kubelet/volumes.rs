@@ -241,11 +241,12 @@ fn secret_entries(secret: &Secret) -> Vec<(&String, Bytes)> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn pod(volumes: Value) -> Pod {
+    fn pod(volumes: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web"}},
             "spec": {"containers": [], "volumes": volumes, "securityContext": {"fsGroup": 999}},
@@ -266,8 +267,8 @@ mod tests {
             config_maps: [("cm".to_owned(), Some(map))].into(),
             secrets: [("s".to_owned(), Some(secret))].into(),
             claims: [
-                ("data".to_owned(), Some((Default::default(), Some(bound)))),
-                ("pending".to_owned(), Some((Default::default(), None))),
+                ("data".to_owned(), Some((PersistentVolumeClaim::default(), Some(bound)))),
+                ("pending".to_owned(), Some((PersistentVolumeClaim::default(), None))),
             ]
             .into(),
             tokens: [((None, 3607), "tok".to_owned())].into(),
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn projected_volume_collects_its_sources() {
-        let pod = pod(json!([{"name": "v", "projected": {"defaultMode": 0o400, "sources": [
+        let pod = pod(&json!([{"name": "v", "projected": {"defaultMode": 0o400, "sources": [
             {"configMap": {"name": "cm", "items": [{"key": "a", "path": "conf/a.txt", "mode": 0o755}]}},
             {"secret": {"name": "s"}},
             {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn claims_give_the_directory_of_their_volume() {
-        let pod = pod(json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]));
+        let pod = pod(&json!([{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]));
         let volumes = volumes(&pod, &sources()).unwrap();
         let expected = VolumeSource::Persistent {
             name: "pv1".into(),
@@ -327,12 +328,12 @@ mod tests {
         for (source, message) in cases {
             let mut volume = source;
             volume["name"] = json!("v");
-            let pod = pod(json!([volume]));
+            let pod = pod(&json!([volume]));
             let result = volumes(&pod, &sources())
                 .and_then(|_| files(&pod, &PodFacts::default(), &sources()).map(|_| ()));
             assert_eq!(result.unwrap_err(), format!("MountVolume.SetUp failed for volume \"v\" : {message}"));
         }
-        let optional = pod(json!([{"name": "v", "configMap": {"name": "x", "optional": true}}]));
+        let optional = pod(&json!([{"name": "v", "configMap": {"name": "x", "optional": true}}]));
         assert_eq!(files(&optional, &PodFacts::default(), &sources()).unwrap().len(), 1);
     }
 }

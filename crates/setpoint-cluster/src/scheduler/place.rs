@@ -252,5 +252,5 @@ fn room(view: &View, pod: &Pod, node: &Node) -> (i64, i64) {
         if total == 0 { 0 } else { ((total - of(&used) - of(&wanted)).max(0) * 100 / total) as i64 }
     };
     let (cpu, memory) = (free("cpu"), free("memory"));
-    ((cpu + memory) / 2, 100 - (cpu - memory).abs())
+    (i64::midpoint(cpu, memory), 100 - (cpu - memory).abs())
 }

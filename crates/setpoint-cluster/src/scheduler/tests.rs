@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn node(name: &str, extra: Value) -> Arc<Node> {
+fn node(name: &str, extra: &Value) -> Arc<Node> {
     let mut node = json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "spec": {},
@@ -12,16 +12,16 @@ fn node(name: &str, extra: Value) -> Arc<Node> {
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     });
-    merge(&mut node, &extra);
+    merge(&mut node, extra);
     Arc::new(serde_json::from_value(node).unwrap())
 }
 
-fn pod(name: &str, spec: Value) -> Arc<Pod> {
+fn pod(name: &str, spec: &Value) -> Arc<Pod> {
     let mut pod = json!({
         "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}},
         "spec": {"containers": [{"name": "c"}]},
     });
-    merge(&mut pod["spec"], &spec);
+    merge(&mut pod["spec"], spec);
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
@@ -77,25 +77,25 @@ fn place_all(view: &mut View, pods: Vec<Arc<Pod>>) -> Vec<String> {
 
 #[test]
 fn spreads_over_nodes() {
-    let mut view = view(vec![node("a", json!({})), node("b", json!({})), node("c", json!({}))]);
-    let placed = place_all(&mut view, (0..6).map(|index| pod(&format!("p{index}"), json!({}))).collect());
+    let mut view = view(vec![node("a", &json!({})), node("b", &json!({})), node("c", &json!({}))]);
+    let placed = place_all(&mut view, (0..6).map(|index| pod(&format!("p{index}"), &json!({}))).collect());
     assert_eq!(placed, ["a", "b", "c", "a", "b", "c"]);
 }
 
 #[test]
 fn says_for_each_reason_how_many_nodes() {
     let view = view(vec![
-        node("a", json!({"spec": {"unschedulable": true}})),
-        node("b", json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}})),
-        node("c", json!({})),
-        node("d", json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
+        node("a", &json!({"spec": {"unschedulable": true}})),
+        node("b", &json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}})),
+        node("c", &json!({})),
+        node("d", &json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
     ]);
     assert_eq!(
-        nowhere(&view, &pod("p", cpu("5"))),
+        nowhere(&view, &pod("p", &cpu("5"))),
         "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 1 node(s) were not ready, \
          1 node(s) were unschedulable."
     );
-    assert_eq!(nowhere(&View::default(), &pod("p", json!({}))), "no nodes available to schedule pods");
+    assert_eq!(nowhere(&View::default(), &pod("p", &json!({}))), "no nodes available to schedule pods");
 }
 
 #[test]
@@ -111,30 +111,30 @@ fn tolerations() {
         (json!({"key": "k", "value": "x"}), false),
         (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
     ] {
-        let placed = place(&view, &pod("p", json!({"tolerations": [toleration]})));
+        let placed = place(&view, &pod("p", &json!({"tolerations": [toleration]})));
         assert_eq!(matches!(placed, Placement::Node(_)), fits, "{toleration}");
     }
 }
 
 #[test]
 fn full_node_takes_no_more() {
-    let mut view = view(vec![node("a", json!({"status": {"allocatable": {"pods": "2"}}}))]);
-    let placed = place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), json!({}))).collect());
+    let mut view = view(vec![node("a", &json!({"status": {"allocatable": {"pods": "2"}}}))]);
+    let placed = place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), &json!({}))).collect());
     assert_eq!(placed, ["a", "a", "0/1 nodes are available: 1 Too many pods."]);
 }
 
 #[test]
 fn required_anti_affinity_wants_a_node_each() {
-    let mut view = view(vec![node("a", json!({})), node("b", json!({}))]);
+    let mut view = view(vec![node("a", &json!({})), node("b", &json!({}))]);
     let placed =
-        place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), anti("required"))).collect());
+        place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), &anti("required"))).collect());
     assert_eq!(
         placed,
         ["a", "b", "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."]
     );
     // And a pod without such a rule is kept away by theirs.
     assert_eq!(
-        nowhere(&view, &pod("q", json!({}))),
+        nowhere(&view, &pod("q", &json!({}))),
         "0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."
     );
 }
@@ -142,9 +142,9 @@ fn required_anti_affinity_wants_a_node_each() {
 #[test]
 fn preferred_anti_affinity_gives_way() {
     let mut view =
-        view(vec![node("a", json!({"status": {"allocatable": {"cpu": "64"}}})), node("b", json!({}))]);
+        view(vec![node("a", &json!({"status": {"allocatable": {"cpu": "64"}}})), node("b", &json!({}))]);
     let placed =
-        place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), anti("preferred"))).collect());
+        place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), &anti("preferred"))).collect());
     assert_eq!(placed, ["a", "b", "a"]);
 }
 
@@ -154,30 +154,29 @@ fn affinity_brings_together() {
         json!({"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"});
     let spec =
         json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
-    let mut view = view(vec![node("a", json!({})), node("b", json!({}))]);
-    let placed = place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), spec.clone())).collect());
+    let mut view = view(vec![node("a", &json!({})), node("b", &json!({}))]);
+    let placed = place_all(&mut view, (0..3).map(|index| pod(&format!("p{index}"), &spec)).collect());
     assert_eq!(placed, ["a", "a", "a"]);
 }
 
 #[test]
 fn node_selectors_and_spread() {
-    let zone = |name, zone| node(name, json!({"metadata": {"labels": {"zone": zone}}}));
+    let zone = |name, zone| node(name, &json!({"metadata": {"labels": {"zone": zone}}}));
     let mut view = view(vec![zone("a", "1"), zone("b", "1"), zone("c", "2")]);
-    assert_eq!(place(&view, &pod("p", json!({"nodeSelector": {"zone": "2"}}))), Placement::Node("c".into()));
+    assert_eq!(place(&view, &pod("p", &json!({"nodeSelector": {"zone": "2"}}))), Placement::Node("c".into()));
     let spread = json!({"topologySpreadConstraints": [{
         "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "web"}},
     }]});
-    let placed =
-        place_all(&mut view, (0..4).map(|index| pod(&format!("p{index}"), spread.clone())).collect());
+    let placed = place_all(&mut view, (0..4).map(|index| pod(&format!("p{index}"), &spread)).collect());
     let zones: Vec<_> = placed.iter().map(|node| if node == "c" { "2" } else { "1" }).collect();
     assert_eq!((zones[0] == zones[1], zones[2] == zones[3]), (false, false), "{placed:?}");
 }
 
 #[test]
 fn claims_have_to_be_bound() {
-    let mut view = view(vec![node("a", json!({}))]);
-    let pod = pod("p", json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d-p"}}]}));
+    let mut view = view(vec![node("a", &json!({}))]);
+    let pod = pod("p", &json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d-p"}}]}));
     assert_eq!(nowhere(&view, &pod), "0/1 nodes are available: persistentvolumeclaim \"d-p\" not found.");
     let claim = |phase: &str| {
         Arc::new(
@@ -209,14 +208,14 @@ proptest! {
         pods in proptest::collection::vec(100..3000u32, 0..30),
     ) {
         let offered: Vec<_> = nodes.iter().enumerate().map(|(index, cpus)| {
-            node(&format!("n{index}"), json!({"status": {"allocatable": {"cpu": cpus.to_string(), "pods": "100"}}}))
+            node(&format!("n{index}"), &json!({"status": {"allocatable": {"cpu": cpus.to_string(), "pods": "100"}}}))
         }).collect();
         let mut view = view(offered);
         for (index, millis) in pods.iter().enumerate() {
             let free = |view: &View, node: usize| {
                 i128::from(nodes[node]) * 1000 - view.used(&format!("n{node}")).get("cpu").copied().unwrap_or(0)
             };
-            let placed = place_all(&mut view, vec![pod(&format!("p{index}"), cpu(&format!("{millis}m")))]);
+            let placed = place_all(&mut view, vec![pod(&format!("p{index}"), &cpu(&format!("{millis}m")))]);
             let fits = (0..nodes.len()).any(|node| free(&view, node) >= i128::from(*millis));
             prop_assert!(placed[0].starts_with('n') || !fits, "{placed:?}");
             for node in 0..nodes.len() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::identity::{
@@ -43,17 +43,17 @@ pub enum Step {
     /// Give up a pod that the selector no longer means.
     Release(Arc<Pod>),
     /// Create a revision.
-    CreateRevision(ControllerRevision),
+    CreateRevision(Box<ControllerRevision>),
     /// Give a revision another number.
     Renumber(String, i64),
     /// Delete a revision.
     DeleteRevision(Arc<ControllerRevision>),
     /// Create a claim.
-    CreateClaim(PersistentVolumeClaim),
+    CreateClaim(Box<PersistentVolumeClaim>),
     /// Set the owners of a claim.
     OwnClaim(Arc<PersistentVolumeClaim>, Vec<OwnerReference>),
     /// Create a pod.
-    CreatePod(Pod),
+    CreatePod(Box<Pod>),
     /// Put labels back.
     Label(Arc<Pod>, BTreeMap<&'static str, String>),
     /// Delete a pod, and why.
@@ -103,7 +103,7 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
         steps.retain(|step| matches!(step, Step::Release(_)));
         return Decision { steps, status, again: None };
     }
-    steps.extend(history.create.clone().map(Step::CreateRevision));
+    steps.extend(history.create.clone().map(|revision| Step::CreateRevision(Box::new(revision))));
     steps.extend(history.renumber.clone().map(|(name, number)| Step::Renumber(name, number)));
     let used = |name: &str| mine.iter().any(|pod| revision_of(pod) == name);
     steps.extend(surplus(set, &revisions, &history, used).into_iter().map(Step::DeleteRevision));
@@ -228,7 +228,7 @@ impl Pass<'_> {
         for claim in claims(self.observed.set, ordinal) {
             let exists = self.observed.claims.iter().any(|other| other.metadata.name == claim.metadata.name);
             if !exists {
-                self.steps.push(Step::CreateClaim(claim));
+                self.steps.push(Step::CreateClaim(Box::new(claim)));
             }
         }
     }
@@ -246,7 +246,7 @@ impl Pass<'_> {
         let revision = revision.metadata.name.as_deref().unwrap_or_default();
         // A pod of that name that is not ours, or a claim on its way out, would make this fail again and
         // again; the API server's answer says so better than a guess here.
-        self.steps.push(Step::CreatePod(pod(set, &template, revision, ordinal)));
+        self.steps.push(Step::CreatePod(Box::new(pod(set, &template, revision, ordinal))));
     }
 
     /// Keeps the owners of claims as the retention policy wants them.
@@ -298,15 +298,15 @@ fn claim_pod(
     let ours = is_ours(set, references);
     let named = pod.metadata.name.as_deref().and_then(|name| ordinal(set, name)).is_some();
     match controller(references) {
-        Some(_) if !ours => {}
-        Some(_) if selected => mine.push(pod.clone()),
-        Some(_) if pod.metadata.deletion_timestamp.is_none() => steps.push(Step::Release(pod.clone())),
-        Some(_) => {}
+        Some(_) if ours && selected => mine.push(pod.clone()),
+        Some(_) if ours && pod.metadata.deletion_timestamp.is_none() => {
+            steps.push(Step::Release(pod.clone()))
+        }
         None if selected && named && pod.metadata.deletion_timestamp.is_none() => {
             steps.push(Step::Adopt(pod.clone()));
             mine.push(pod.clone());
         }
-        None => {}
+        _ => {}
     }
 }
 
@@ -332,16 +332,14 @@ fn revision_of(pod: &Pod) -> &str {
     labels.and_then(|labels| labels.get(REVISION_LABEL)).map(String::as_str).unwrap_or_default()
 }
 
-fn ready_since(pod: &Pod) -> Option<Option<Timestamp>> {
+fn ready_condition(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let ready =
-        conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
-    Some(ready.last_transition_time.as_ref().map(|time| time.0))
+    conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Running and ready.
 fn is_ready(pod: &Pod) -> bool {
-    phase(pod) == "Running" && ready_since(pod).is_some()
+    phase(pod) == "Running" && ready_condition(pod).is_some()
 }
 
 fn is_healthy(pod: &Pod) -> bool {
@@ -354,7 +352,7 @@ fn availability_wait(spec: &StatefulSetSpec, pod: &Pod, now: Timestamp) -> Optio
         return None;
     }
     let minimum = Duration::from_secs(u64::try_from(spec.min_ready_seconds.unwrap_or(0)).unwrap_or(0));
-    let since = ready_since(pod)??;
+    let since = ready_condition(pod)?.last_transition_time.as_ref()?.0;
     let ready_for: Duration = now.duration_since(since).try_into().unwrap_or(Duration::ZERO);
     Some(minimum.saturating_sub(ready_for))
 }

@@ -45,7 +45,7 @@ pub fn pod(set: &StatefulSet, template: &PodTemplateSpec, revision: &str, ordina
     labels.insert(REVISION_LABEL.into(), revision.into());
     let mut spec = template.spec.clone().unwrap_or_default();
     spec.hostname = Some(name.clone());
-    spec.subdomain = set.spec.service_name.clone();
+    spec.subdomain.clone_from(&set.spec.service_name);
     let mut volumes: Vec<Volume> = claim_templates(set)
         .map(|(template, _)| Volume {
             name: template.to_owned(),

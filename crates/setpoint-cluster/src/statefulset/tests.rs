@@ -19,7 +19,7 @@ struct World {
     healthy: bool,
 }
 
-fn set(spec: Value) -> StatefulSet {
+fn set(spec: &Value) -> StatefulSet {
     let mut full = json!({
         "replicas": 3,
         "serviceName": "web",
@@ -37,7 +37,7 @@ fn set(spec: Value) -> StatefulSet {
 }
 
 impl World {
-    fn new(spec: Value) -> Self {
+    fn new(spec: &Value) -> Self {
         Self {
             set: set(spec),
             pods: BTreeMap::new(),
@@ -60,9 +60,9 @@ impl World {
         })
     }
 
-    fn uid(&mut self) -> Option<String> {
+    fn uid(&mut self) -> String {
         self.uids += 1;
-        Some(self.uids.to_string())
+        self.uids.to_string()
     }
 
     /// One pass of the controller; what it did, in short.
@@ -77,10 +77,10 @@ impl World {
                         did.push(format!("!{name}"));
                         break;
                     }
-                    pod.metadata.uid = self.uid();
+                    pod.metadata.uid = Some(self.uid());
                     pod.status = Some(serde_json::from_value(json!({"phase": "Pending"})).unwrap());
                     did.push(format!("+{name}"));
-                    self.pods.insert(name, pod);
+                    self.pods.insert(name, *pod);
                 }
                 Step::DeletePod(pod, _) => {
                     let name = pod.metadata.name.clone().unwrap();
@@ -89,9 +89,9 @@ impl World {
                         Some(Time(Timestamp::from_second(self.now).unwrap()));
                 }
                 Step::CreateClaim(mut claim) => {
-                    claim.metadata.uid = self.uid();
+                    claim.metadata.uid = Some(self.uid());
                     did.push(format!("+{}", claim.metadata.name.clone().unwrap()));
-                    self.claims.insert(claim.metadata.name.clone().unwrap(), claim);
+                    self.claims.insert(claim.metadata.name.clone().unwrap(), *claim);
                 }
                 Step::OwnClaim(claim, owners) => {
                     let name = claim.metadata.name.clone().unwrap();
@@ -100,11 +100,12 @@ impl World {
                     self.claims.get_mut(&name).unwrap().metadata.owner_references = Some(owners);
                 }
                 Step::CreateRevision(revision) => {
-                    self.revisions.insert(revision.metadata.name.clone().unwrap(), revision);
+                    self.revisions.insert(revision.metadata.name.clone().unwrap(), *revision);
                 }
                 Step::Renumber(name, number) => {
-                    self.revisions.get_mut(&name).unwrap().revision = Some(number)
+                    self.revisions.get_mut(&name).unwrap().revision = Some(number);
                 }
+
                 Step::DeleteRevision(revision) => {
                     self.revisions.remove(revision.metadata.name.as_ref().unwrap());
                 }
@@ -191,18 +192,18 @@ impl World {
 
 #[test]
 fn ordered_one_after_the_other_parallel_at_once() {
-    let mut ordered = World::new(json!({}));
+    let mut ordered = World::new(&json!({}));
     assert_eq!(ordered.pass(), ["+web-0"]);
     assert_eq!(ordered.pass(), [""; 0], "waits until web-0 is ready");
     ordered.kubelet();
     assert_eq!(ordered.pass(), ["+web-1"]);
-    let mut parallel = World::new(json!({"podManagementPolicy": "Parallel"}));
+    let mut parallel = World::new(&json!({"podManagementPolicy": "Parallel"}));
     assert_eq!(parallel.pass(), ["+web-0", "+web-1", "+web-2"]);
 }
 
 #[test]
 fn pods_carry_their_identity() {
-    let mut world = World::new(json!({
+    let mut world = World::new(&json!({
         "replicas": 1, "ordinals": {"start": 5},
         "volumeClaimTemplates": [{"metadata": {"name": "data", "labels": {"x": "y"}}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
     }));
@@ -224,7 +225,7 @@ fn pods_carry_their_identity() {
 
 #[test]
 fn scales_down_from_above_one_at_a_time() {
-    let mut world = World::new(json!({"replicas": 5}));
+    let mut world = World::new(&json!({"replicas": 5}));
     world.settle();
     world.set.spec.replicas = Some(2);
     assert_eq!(world.pass(), ["-web-4"]);
@@ -236,7 +237,7 @@ fn scales_down_from_above_one_at_a_time() {
 
 #[test]
 fn unhealthy_pod_does_not_block_its_own_removal() {
-    let mut world = World::new(json!({}));
+    let mut world = World::new(&json!({}));
     world.settle();
     world.healthy = false;
     world.ready("web-2", false);
@@ -250,7 +251,7 @@ fn unhealthy_pod_does_not_block_its_own_removal() {
 #[test]
 fn rolls_from_above_while_healthy_down_to_the_partition() {
     let mut world =
-        World::new(json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}}));
+        World::new(&json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}}));
     world.settle();
     world.image("v2");
     assert_eq!(world.settle(), ["-web-2", "+web-2", "-web-1", "+web-1"]);
@@ -271,7 +272,7 @@ fn rolls_from_above_while_healthy_down_to_the_partition() {
 
 #[test]
 fn broken_update_stops_at_the_first_pod() {
-    let mut world = World::new(json!({}));
+    let mut world = World::new(&json!({}));
     world.settle();
     world.healthy = false;
     world.image("broken");
@@ -285,7 +286,7 @@ fn broken_update_stops_at_the_first_pod() {
 #[test]
 fn on_delete_leaves_the_choice_to_others() {
     let mut world =
-        World::new(json!({"updateStrategy": {"type": "OnDelete"}, "podManagementPolicy": "Parallel"}));
+        World::new(&json!({"updateStrategy": {"type": "OnDelete"}, "podManagementPolicy": "Parallel"}));
     world.settle();
     world.image("v2");
     assert_eq!(world.settle(), [""; 0]);
@@ -298,7 +299,7 @@ fn on_delete_leaves_the_choice_to_others() {
 
 #[test]
 fn rollback_takes_the_old_revision_again() {
-    let mut world = World::new(json!({}));
+    let mut world = World::new(&json!({}));
     world.settle();
     let first = world.set.status.clone().unwrap().update_revision;
     world.image("v2");
@@ -311,7 +312,7 @@ fn rollback_takes_the_old_revision_again() {
 
 #[test]
 fn history_is_limited() {
-    let mut world = World::new(json!({"replicas": 1, "revisionHistoryLimit": 2}));
+    let mut world = World::new(&json!({"replicas": 1, "revisionHistoryLimit": 2}));
     for version in 0..6 {
         world.image(&format!("v{version}"));
         world.settle();
@@ -321,7 +322,7 @@ fn history_is_limited() {
 
 #[test]
 fn ended_pods_are_made_anew() {
-    let mut world = World::new(json!({}));
+    let mut world = World::new(&json!({}));
     world.settle();
     world.pods.get_mut("web-1").unwrap().status.as_mut().unwrap().phase = Some("Failed".into());
     assert_eq!(world.settle(), ["-web-1", "+web-1"]);
@@ -329,7 +330,7 @@ fn ended_pods_are_made_anew() {
 
 #[test]
 fn adopts_orphans_and_releases_strangers() {
-    let mut world = World::new(json!({}));
+    let mut world = World::new(&json!({}));
     world.settle();
     world.pods.get_mut("web-0").unwrap().metadata.owner_references = None;
     assert_eq!(world.pass(), ["adopt web-0"]);
@@ -346,7 +347,7 @@ fn adopts_orphans_and_releases_strangers() {
 
 #[test]
 fn claims_follow_the_retention_policy() {
-    let mut world = World::new(json!({
+    let mut world = World::new(&json!({
         "replicas": 2,
         "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}],
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
@@ -363,7 +364,7 @@ fn claims_follow_the_retention_policy() {
 
 #[test]
 fn min_ready_seconds_delays_the_next_one() {
-    let mut world = World::new(json!({"replicas": 2, "minReadySeconds": 10}));
+    let mut world = World::new(&json!({"replicas": 2, "minReadySeconds": 10}));
     world.pass();
     world.kubelet();
     let decision = world.decide();
@@ -377,7 +378,7 @@ fn min_ready_seconds_delays_the_next_one() {
 
 #[test]
 fn a_set_that_is_deleted_only_counts() {
-    let mut world = World::new(json!({}));
+    let mut world = World::new(&json!({}));
     world.settle();
     world.set.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     world.pods.clear();
@@ -412,7 +413,7 @@ proptest! {
     #[test]
     fn converges(parallel in any::<bool>(), acts in proptest::collection::vec(act(), 0..60)) {
         let policy = if parallel { "Parallel" } else { "OrderedReady" };
-        let mut world = World::new(json!({
+        let mut world = World::new(&json!({
             "podManagementPolicy": policy,
             "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}],
         }));

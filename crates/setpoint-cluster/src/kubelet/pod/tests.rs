@@ -363,7 +363,7 @@ proptest! {
             "containers": [first, {"name": "b", "image": "i"}],
         }));
         world.stubborn = stubborn;
-        let mut restarts = vec![0; 3];
+        let mut restarts = [0; 3];
         let mut end = None;
         for act in acts {
             match act {
