@@ -14,10 +14,12 @@ mod pod;
 mod prepare;
 mod quantity;
 mod service;
+mod validate;
 
 use serde_json::Value;
 
 pub(crate) use quantity::Quantity;
+pub(crate) use validate::{selects, validate};
 
 /// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.
 pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {

@@ -5,7 +5,7 @@ use std::{fmt, ops::ControlFlow, sync::Arc};
 use serde_json::Value;
 
 use super::{Attributes, Policies};
-use crate::identity::Identity;
+use crate::{builtin::selects, identity::Identity};
 
 /// The binding that brought a rule, worded as Kubernetes words it in the reason of a decision.
 pub struct Source<'a> {
@@ -109,23 +109,6 @@ fn aggregate_roles(role: Arc<Value>, policies: &dyn Policies, roles: &mut Vec<Ar
             aggregate_roles(other, policies, roles);
         }
     }
-}
-
-/// Whether a label selector of the form `{matchLabels, matchExpressions}` selects these labels.
-fn selects(selector: &Value, labels: &Value) -> bool {
-    let label = |key: &str| labels.get(key).and_then(Value::as_str);
-    let pairs = selector["matchLabels"].as_object();
-    pairs.into_iter().flatten().all(|(key, value)| label(key) == value.as_str())
-        && array(selector, "matchExpressions").iter().all(|expression| {
-            let found = label(text(expression, "key"));
-            match text(expression, "operator") {
-                "In" => found.is_some_and(|found| has(expression, "values", found)),
-                "NotIn" => found.is_none_or(|found| !has(expression, "values", found)),
-                "Exists" => found.is_some(),
-                "DoesNotExist" => found.is_none(),
-                _ => false,
-            }
-        })
 }
 
 fn is_subject(user: &Identity, subject: &Value, namespace: Option<&str>) -> bool {

@@ -57,12 +57,6 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         }
         ("scheduling.k8s.io", "PriorityClass") => fill(object, "preemptionPolicy", "PreemptLowerPriority"),
         ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
-        (RBAC, "Role" | "ClusterRole") => {
-            // Go writes a missing list of rules as null.
-            if object.get("rules").is_none() {
-                set(object, "rules", Value::Null);
-            }
-        }
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition(object),
         _ => {}
@@ -135,12 +129,6 @@ fn slice(object: &mut Value) {
         }
         fill(port, "protocol", "TCP");
     }
-    if object.get("ports").is_none() {
-        set(object, "ports", Value::Null);
-    }
-    if object.get("endpoints").is_none() {
-        set(object, "endpoints", Value::Null);
-    }
 }
 
 /// Fields of events that Go writes even if they are empty.
@@ -148,11 +136,6 @@ fn event(group: &str, object: &mut Value) {
     let absent = |object: &Value, key: &str| object.get(key).is_none();
     if group.is_empty() {
         fill(object, "source", json!({}));
-        for key in ["firstTimestamp", "lastTimestamp", "eventTime"] {
-            if absent(object, key) {
-                set(object, key, Value::Null);
-            }
-        }
         for key in ["reportingComponent", "reportingInstance"] {
             if absent(object, key) {
                 set(object, key, "");
@@ -275,9 +258,7 @@ fn network_policy(object: &mut Value) {
 }
 
 fn binding(object: &mut Value) {
-    if let Some(reference) = existing(object, "roleRef") {
-        fill(reference, "apiGroup", RBAC);
-    }
+    fill(child(object, "roleRef"), "apiGroup", RBAC);
     for subject in items(object, "subjects") {
         if matches!(text(subject, "kind"), "User" | "Group") {
             fill(subject, "apiGroup", RBAC);
@@ -304,9 +285,6 @@ fn custom_resource_definition(object: &mut Value) {
     let storage = list(spec, "versions").iter().find(|version| version["storage"] == true);
     let stored: Vec<Value> = storage.map(|version| version["name"].clone()).into_iter().collect();
     let status = child(object, "status");
-    if status.get("conditions").is_none() {
-        set(status, "conditions", Value::Null);
-    }
     fill(
         status,
         "acceptedNames",

@@ -177,11 +177,17 @@ fn default_downward(source: &mut Value) {
 pub fn create(pod: &mut Value) {
     let class = class_of(pod);
     set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
-    let Some(spec) = existing(pod, "spec") else { return };
-    if is_empty(&spec["priorityClassName"]) {
-        fill(spec, "priority", 0);
-        fill(spec, "preemptionPolicy", "PreemptLowerPriority");
+    if let Some(spec) = existing(pod, "spec") {
+        if is_empty(&spec["priorityClassName"]) {
+            fill(spec, "priority", 0);
+            fill(spec, "preemptionPolicy", "PreemptLowerPriority");
+        }
+        tolerate_failing_nodes(spec);
     }
+}
+
+/// Admission plugin DefaultTolerationSeconds: unless the pod says otherwise, it stays for 300 s on a node that fails.
+fn tolerate_failing_nodes(spec: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         if !list(spec, "tolerations").iter().any(|toleration| tolerates(toleration, key)) {
             let toleration =
@@ -210,7 +216,8 @@ pub fn update(subresource: Option<&str>, new: &mut Value, old: &Value) {
         }
         Some("ephemeralcontainers") => keep_spec_but(new, old, "ephemeralContainers"),
         Some("resize") => keep_spec_but(new, old, "containers"),
-        _ => {}
+        None => existing(new, "spec").into_iter().for_each(tolerate_failing_nodes),
+        Some(_) => {}
     }
 }
 

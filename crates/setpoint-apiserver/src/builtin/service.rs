@@ -49,6 +49,10 @@ pub fn update(new: &mut Value, old: &Value) {
     if is_empty(&spec["clusterIP"]) && list(spec, "clusterIPs").is_empty() {
         copy(spec, old, "clusterIP");
         copy(spec, old, "clusterIPs");
+    } else if spec["clusterIP"] != old["clusterIP"] && spec["clusterIPs"] == old["clusterIPs"] {
+        // A client that knows only one of the two fields changed that one.
+        let address = spec["clusterIP"].clone();
+        spec["clusterIPs"] = json!([address]);
     }
     if !matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
         return;

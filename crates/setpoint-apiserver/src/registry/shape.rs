@@ -126,7 +126,9 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         }
         return causes;
     }
-    let mut causes = Vec::new();
+    let of = (!subresource.is_empty()).then_some(subresource);
+    let wrong = builtin::validate(&resource.group, &resource.kind, new, old, of);
+    let mut causes: Vec<Cause> = wrong.iter().map(cause).collect();
     if resource.is(custom::GROUP, custom::PLURAL) {
         causes.extend(custom::check(new, old));
     }
@@ -134,7 +136,8 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         // Go writes a zero where a status lacks a required field, and metadata has checks of its own.
         let path = error.path.to_string();
         let checked = !path.starts_with("status") && !path.starts_with("metadata");
-        let known = causes.iter().any(|cause: &Cause| cause.field == path);
+        // What the kind's own rules said about a field, or about its parent or parts, is enough.
+        let known = causes.iter().any(|c: &Cause| path.starts_with(&c.field) || c.field.starts_with(&path));
         if checked && !known && matches!(error.kind, ErrorKind::Required | ErrorKind::NotSupported) {
             causes.push(cause(&error));
         }

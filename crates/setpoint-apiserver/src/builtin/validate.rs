@@ -1,0 +1,66 @@
+//! Validation of the built-in kinds that operators touch: the rules that the OpenAPI documents don't carry, in kube-apiserver's words. Metadata is
+//! checked elsewhere, alike for all kinds, and so are definitions of custom resources.
+
+mod config;
+mod container;
+mod errors;
+mod pod;
+mod rbac;
+mod selector;
+mod service;
+mod storage;
+mod volume;
+mod workload;
+
+use serde_json::Value;
+use setpoint_schema::{FieldError, FieldPath};
+
+use errors::Errors;
+pub(crate) use selector::selects;
+
+/// Every wrong field of a new object, or of an update. Subresources are checked by their own kinds, but for what is said here.
+pub fn validate(
+    group: &str,
+    kind: &str,
+    new: &Value,
+    old: Option<&Value>,
+    subresource: Option<&str>,
+) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    if subresource.is_some() {
+        return Vec::new();
+    }
+    let root = FieldPath::root();
+    match (group, kind) {
+        ("", "Pod") => pod::pod(&mut errors, new, old),
+        ("", "PodTemplate") => pod::template(&mut errors, &new["template"], &root.child("template"), &[]),
+        ("", "Service") => service::service(&mut errors, new, old),
+        ("", "Endpoints") => service::endpoints(&mut errors, new),
+        ("discovery.k8s.io", "EndpointSlice") => service::slice(&mut errors, new, old),
+        ("", "ConfigMap") => config::config_map(&mut errors, new, old),
+        ("", "Secret") => config::secret(&mut errors, new, old),
+        ("", "Node") => config::node(&mut errors, new, old),
+        ("coordination.k8s.io", "Lease") => config::lease(&mut errors, new),
+        ("scheduling.k8s.io", "PriorityClass") => config::priority_class(&mut errors, new, old),
+        ("", "Event") => config::event(&mut errors, new),
+        ("", "PersistentVolumeClaim") => storage::claim(&mut errors, new, old),
+        ("", "PersistentVolume") => storage::volume(&mut errors, new, old),
+        ("storage.k8s.io", "StorageClass") => storage::class(&mut errors, new, old),
+        ("apps", "StatefulSet") => workload::stateful_set(&mut errors, new, old),
+        ("apps", "Deployment") => workload::deployment(&mut errors, new, old),
+        ("apps", "ReplicaSet") => workload::replica_set(&mut errors, new, old),
+        ("", "ReplicationController") => workload::replication_controller(&mut errors, new),
+        ("networking.k8s.io", "Ingress") => service::ingress(&mut errors, new),
+        ("apps", "DaemonSet") => workload::daemon_set(&mut errors, new, old),
+        ("apps", "ControllerRevision") => workload::controller_revision(&mut errors, new, old),
+        ("batch", "Job") => workload::job(&mut errors, new, old),
+        ("batch", "CronJob") => workload::cron_job(&mut errors, new),
+        ("policy", "PodDisruptionBudget") => workload::disruption_budget(&mut errors, new),
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => rbac::role(&mut errors, kind, new),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            rbac::binding(&mut errors, kind, new, old);
+        }
+        _ => {}
+    }
+    errors.into_inner()
+}

@@ -1,0 +1,208 @@
+//! A list of errors in the making, and the checks that many kinds share.
+
+use serde_json::Value;
+use setpoint_schema::{FieldError, FieldPath};
+
+use crate::{
+    builtin::{
+        Quantity,
+        edit::{is_empty, text},
+    },
+    object_meta::{LABEL_VALUE, NameRule, check_qualified, is_label_value},
+};
+
+pub const IMMUTABLE: &str = "field is immutable";
+
+/// The wrong fields that were found.
+#[derive(Default)]
+pub struct Errors(Vec<FieldError>);
+
+impl Errors {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn into_inner(self) -> Vec<FieldError> {
+        self.0
+    }
+
+    pub fn invalid(&mut self, path: &FieldPath, value: impl Into<Value>, detail: impl Into<String>) {
+        self.0.push(FieldError::invalid(path, value, detail));
+    }
+
+    pub fn required(&mut self, path: &FieldPath, detail: &str) {
+        self.0.push(FieldError::required(path, detail));
+    }
+
+    pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
+        self.0.push(FieldError::forbidden(path, detail));
+    }
+
+    pub fn duplicate(&mut self, path: &FieldPath, value: impl Into<Value>) {
+        self.0.push(FieldError::duplicate(path, value));
+    }
+
+    pub fn not_found(&mut self, path: &FieldPath, value: impl Into<Value>) {
+        self.0.push(FieldError::not_found(path, value));
+    }
+
+    pub fn unsupported(&mut self, path: &FieldPath, value: impl Into<Value>, supported: &[&str]) {
+        self.0.push(FieldError::not_supported(path, value, supported));
+    }
+
+    pub fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    /// A field that must be there.
+    pub fn present(&mut self, object: &Value, path: &FieldPath, key: &str) -> bool {
+        let missing = object.get(key).is_none_or(is_empty);
+        if missing {
+            self.required(&path.child(key), "");
+        }
+        !missing
+    }
+
+    /// A field that, if it is there, must have one of these texts.
+    pub fn one_of(&mut self, object: &Value, path: &FieldPath, key: &str, supported: &[&str]) {
+        let given = text(object, key);
+        if !given.is_empty() && !supported.contains(&given) {
+            self.unsupported(&path.child(key), given, supported);
+        }
+    }
+
+    /// A number that must not be below zero.
+    pub fn not_negative(&mut self, object: &Value, path: &FieldPath, key: &str) {
+        if let Some(number) = object[key].as_i64().filter(|number| *number < 0) {
+            self.invalid(&path.child(key), number, "must be greater than or equal to 0");
+        }
+    }
+
+    /// A number that must lie in a range, if it is there.
+    pub fn in_range(&mut self, object: &Value, path: &FieldPath, key: &str, low: i64, high: i64) {
+        if let Some(number) = object[key].as_i64().filter(|number| !(low..=high).contains(number)) {
+            self.invalid(&path.child(key), number, format!("must be between {low} and {high}, inclusive"));
+        }
+    }
+
+    /// A name by a rule.
+    pub fn name(&mut self, path: &FieldPath, name: &str, rule: NameRule) {
+        for problem in rule.check(name, false) {
+            self.invalid(path, name, problem);
+        }
+    }
+
+    /// A qualified name such as `example.com/key`.
+    pub fn qualified(&mut self, path: &FieldPath, name: &str) {
+        for problem in check_qualified(name) {
+            self.invalid(path, name, problem);
+        }
+    }
+
+    /// A map of labels; all errors name the map.
+    pub fn labels(&mut self, path: &FieldPath, labels: &Value) {
+        for (key, value) in labels.as_object().into_iter().flatten() {
+            self.qualified(path, key);
+            self.label_value(path, value.as_str().unwrap_or_default());
+        }
+    }
+
+    pub fn label_value(&mut self, path: &FieldPath, value: &str) {
+        if value.len() > 63 {
+            self.invalid(path, value, "must be no more than 63 characters");
+        }
+        if !is_label_value(value) {
+            self.invalid(path, value, LABEL_VALUE);
+        }
+    }
+
+    /// A port number, or the name of a port.
+    pub fn port(&mut self, path: &FieldPath, port: &Value) {
+        match port {
+            Value::Number(number) => {
+                if !number.as_i64().is_some_and(|number| (1..=65535).contains(&number)) {
+                    self.invalid(path, port.clone(), "must be between 1 and 65535, inclusive");
+                }
+            }
+            Value::String(name) => self.port_name(path, name),
+            _ => self.invalid(path, port.clone(), "must be between 1 and 65535, inclusive"),
+        }
+    }
+
+    /// The name of a port: an IANA service name.
+    pub fn port_name(&mut self, path: &FieldPath, name: &str) {
+        if name.len() > 15 {
+            self.invalid(path, name, "must be no more than 15 characters");
+        }
+        if !name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-') || name.is_empty()
+        {
+            self.invalid(
+                path,
+                name,
+                "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+            );
+        }
+        if !name.bytes().any(|c| c.is_ascii_lowercase()) {
+            self.invalid(path, name, "must contain at least one letter (a-z)");
+        }
+        if name.contains("--") {
+            self.invalid(path, name, "must not contain consecutive hyphens");
+        }
+        if name.starts_with('-') || name.ends_with('-') {
+            self.invalid(path, name, "must not begin or end with a hyphen");
+        }
+    }
+
+    pub fn ip(&mut self, path: &FieldPath, address: &str) {
+        if address.parse::<std::net::IpAddr>().is_err() {
+            self.invalid(path, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+        }
+    }
+
+    /// A quantity that must not be below zero; answers with it.
+    pub fn quantity(&mut self, path: &FieldPath, value: &Value) -> Option<Quantity> {
+        let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let Some(quantity) = Quantity::parse(&written) else {
+            let detail =
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+            self.invalid(path, written, detail);
+            return None;
+        };
+        if quantity.is_negative() {
+            self.invalid(path, written, "must be greater than or equal to 0");
+        }
+        Some(quantity)
+    }
+
+    /// A whole number that is not below zero, or a percentage.
+    pub fn count_or_percent(&mut self, object: &Value, path: &FieldPath, key: &str) {
+        let path = path.child(key);
+        match &object[key] {
+            Value::String(text) => {
+                let digits = text.strip_suffix('%').unwrap_or_default();
+                if digits.is_empty() || !digits.bytes().all(|c| c.is_ascii_digit()) {
+                    self.invalid(
+                        &path,
+                        text.clone(),
+                        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+                    );
+                }
+            }
+            Value::Number(number) if number.as_i64().is_some_and(|number| number < 0) => {
+                self.invalid(&path, number.clone(), "must be greater than or equal to 0");
+            }
+            _ => {}
+        }
+    }
+
+    /// A field that an update must not change.
+    pub fn immutable(&mut self, new: &Value, old: &Value, path: &FieldPath, key: &str) {
+        if absent_as_null(new, key) != absent_as_null(old, key) {
+            self.invalid(&path.child(key), new[key].clone(), IMMUTABLE);
+        }
+    }
+}
+
+fn absent_as_null<'a>(object: &'a Value, key: &str) -> &'a Value {
+    object.get(key).filter(|value| !is_empty(value)).unwrap_or(&Value::Null)
+}

@@ -1,0 +1,66 @@
+//! Label selectors as objects carry them: `{matchLabels, matchExpressions}`.
+
+use serde_json::Value;
+use setpoint_schema::FieldPath;
+
+use super::errors::Errors;
+use crate::builtin::edit::{list, text};
+
+/// Whether a label selector selects these labels; an empty one selects everything, one with an unknown operator nothing.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    let label = |key: &str| labels.get(key).and_then(Value::as_str);
+    let pairs = selector["matchLabels"].as_object();
+    pairs.into_iter().flatten().all(|(key, value)| label(key) == value.as_str())
+        && list(selector, "matchExpressions").iter().all(|expression| {
+            let found = label(text(expression, "key"));
+            let listed = |found: &str| list(expression, "values").iter().any(|value| value == found);
+            match text(expression, "operator") {
+                "In" => found.is_some_and(listed),
+                "NotIn" => found.is_none_or(|found| !listed(found)),
+                "Exists" => found.is_some(),
+                "DoesNotExist" => found.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// Whether a selector selects everything.
+pub fn is_empty(selector: &Value) -> bool {
+    selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty)
+        && list(selector, "matchExpressions").is_empty()
+}
+
+/// Checks a selector; answers whether it can be used.
+pub fn check(errors: &mut Errors, selector: &Value, path: &FieldPath) -> bool {
+    errors.labels(&path.child("matchLabels"), &selector["matchLabels"]);
+    let mut usable = true;
+    for (index, expression) in list(selector, "matchExpressions").iter().enumerate() {
+        let path = path.child("matchExpressions").index(index);
+        let values = list(expression, "values");
+        match text(expression, "operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.required(&path.child("values"), detail);
+                usable = false;
+            }
+            "In" | "NotIn" => {
+                for (index, value) in values.iter().enumerate() {
+                    let path = path.child("values").index(index);
+                    errors.label_value(&path, value.as_str().unwrap_or_default());
+                }
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.forbidden(&path.child("values"), detail);
+                usable = false;
+            }
+            "Exists" | "DoesNotExist" => {}
+            other => {
+                errors.invalid(&path.child("operator"), other, "not a valid selector operator");
+                usable = false;
+            }
+        }
+        errors.qualified(&path.child("key"), text(expression, "key"));
+    }
+    usable
+}
