@@ -11,9 +11,27 @@
 //!         │             root file system, user, capabilities
 //! ```
 //!
-//! [`enter`] comes first in `main`. Inside, [`Machine`] owns what the nodes share, and each
-//! [`ProcessRuntime`] is one node's [`Runtime`](setpoint_cluster::kubelet::Runtime) for the kubelet of
-//! `setpoint-cluster`. When the outer process dies, the kernel removes everything.
+//! [`enter`] comes first in `main`. Inside, [`Machine`] owns what the nodes share, [`Machine::join`] adds nodes to a
+//! cluster, each with a [`ProcessRuntime`] as its kubelet's [`Runtime`](setpoint_cluster::kubelet::Runtime). When the
+//! outer process dies, the kernel removes everything.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use setpoint_node::{JoinOptions, Machine, MachineOptions};
+//!
+//! let mut sandbox = setpoint_node::enter(vec![setpoint_node::listen("127.0.0.1:6443".parse()?)?])?;
+//! let listeners = (std::mem::take(&mut sandbox.outside), std::mem::take(&mut sandbox.inside));
+//! tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+//!     let cluster = setpoint_cluster::Cluster::builder().hollow_nodes(0).start().await?;
+//!     let options = MachineOptions { data_dir: "/tmp/setpoint".into(), images_dir: None };
+//!     let machine = Machine::new(sandbox, &options, *cluster.clock())?;
+//!     let nodes = machine.join(&cluster, &JoinOptions { api_port: Some(6443), ..JoinOptions::default() }).await?;
+//!     // Serve `cluster.api()` on the listeners, and wait.
+//!     # drop((nodes, listeners));
+//!     Ok(())
+//! })
+//! # }
+//! ```
 //!
 //! Not there: limits by control groups (a container's memory and CPU limits are not enforced), pulling of
 //! images, a way to other machines.
@@ -26,6 +44,7 @@
 
 mod channel;
 mod image;
+mod join;
 mod machine;
 mod network;
 mod pod;
@@ -36,6 +55,7 @@ mod spawn;
 mod spawner;
 mod tool;
 
+pub use join::{JoinError, JoinOptions, ProcessNodes};
 pub use machine::{Fault, Machine, MachineError, MachineOptions};
 pub use network::{DNS_ADDRESS, GATEWAY};
 pub use runtime::ProcessRuntime;

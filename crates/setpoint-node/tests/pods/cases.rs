@@ -12,16 +12,18 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use setpoint_apiserver::{ApiServer, Identity};
 use setpoint_clock::Clock;
+use setpoint_cluster::Cluster;
 use setpoint_cluster::kubelet::{
-    ClusterDns, Node, NodeConfig, Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles,
-    VolumeSource,
+    Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
 };
-use setpoint_node::{EnterError, Machine, MachineOptions, Sandbox};
+use setpoint_node::{EnterError, JoinOptions, Machine, MachineOptions, Sandbox};
 
 use crate::machine::{World, mount};
 use crate::{DIRECTORY, REFUSED};
+
+/// Where a stand-in for the API server listens inside.
+const API_PORT: u16 = 6443;
 
 type Case = for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -90,12 +92,13 @@ async fn world(sandbox: Sandbox) -> World {
     let options = MachineOptions { data_dir: data.clone(), images_dir: None };
     let machine = Machine::new(sandbox, &options, Clock::system()).unwrap();
     let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
-    let api = ApiServer::builder().build();
-    let client = kube::Client::new(api.service(Identity::admin()), "default");
-    let (network, watched) = (machine.clone(), client.clone());
-    tokio::spawn(async move { network.serve_network(watched).await.unwrap() });
+    let cluster = Cluster::builder().hollow_nodes(0).start().await.unwrap();
+    let options = JoinOptions { nodes: 1, api_port: Some(API_PORT), volume_refresh: None };
+    let joined = machine.join(&cluster, &options).await.unwrap();
+    assert_eq!(joined.names(), ["node-1"]);
+    let client = cluster.client();
     let root = env::var("SETPOINT_NODE_TEST_USER").as_deref() == Ok("root");
-    World { machine, nodes, data, root, client }
+    World { machine, nodes, data, root, client, _cluster: cluster, _joined: joined }
 }
 
 /// Starts a pod, says so, and waits to be killed.
@@ -401,7 +404,10 @@ async fn creation_is_quick_and_removal_is_complete(world: &World) {
     }
     println!("    {:?} for a pod with a container", start.elapsed() / 5);
     let directories = world.data.join("pods");
-    let count = || std::fs::read_dir(&directories).unwrap().count();
+    let count = || {
+        let names = std::fs::read_dir(&directories).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("uid-many-")).count()
+    };
     assert_eq!(count(), 5);
     for pod in pods {
         pod.remove().await;
@@ -503,12 +509,8 @@ async fn services_and_names(world: &World) {
 }
 
 async fn a_pod_through_the_kubelet(world: &World) {
-    let mut config = NodeConfig::new("node-1");
-    config.dns =
-        ClusterDns { servers: vec![setpoint_node::DNS_ADDRESS.to_string()], domain: "cluster.local".into() };
-    let runtime = world.machine.add_node().await.unwrap();
-    let node = Node::start(config, runtime, world.client.clone(), Clock::system()).await.unwrap();
-    apply::<ConfigMap>(world, json!({"metadata": {"name": "config"}, "data": {"greeting": "hello"}})).await;
+    let _server = tokio::net::TcpListener::bind((setpoint_node::GATEWAY, API_PORT)).await.unwrap();
+    apply::<ConfigMap>(world, json!({"metadata": {"name": "config"}, "data": {"greeting": "hello\n"}})).await;
     let image = world.nodes[0]
         .images()
         .into_iter()
@@ -523,7 +525,9 @@ async fn a_pod_through_the_kubelet(world: &World) {
             "securityContext": {"runAsUser": 999, "fsGroup": 999},
             "containers": [{
                 "name": "main", "image": image,
-                "command": ["sh", "-c", "trap 'exit 0' TERM; cat /config/greeting; while [ ! -e /data/stop ]; do sleep 0.02; done; exit 7"],
+                "command": ["bash", "-c", "trap 'exit 0' TERM; cat /config/greeting; \
+                    until exec 3<>/dev/tcp/kubernetes.default/443; do sleep 0.1; done; echo reached the API server; \
+                    while :; do sleep 0.05; done"],
                 "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "readinessProbe": {"exec": {"command": ["sh", "-c", "test -n \"$POD_IP\""]}, "periodSeconds": 1},
                 "volumeMounts": [{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
@@ -551,19 +555,29 @@ async fn a_pod_through_the_kubelet(world: &World) {
         conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
     };
     let found = status("ready", &ready).await.unwrap();
-    assert!(found.status.unwrap().pod_ip.unwrap().starts_with("10.244."));
-    let container = node.container_for_exec("default", "whole", "main").unwrap();
-    let exec = |script: &str| {
-        let (script, container, runtime) =
-            (["sh", "-c", script].map(str::to_owned), container.clone(), node.runtime());
-        async move { setpoint_cluster::kubelet::command_output(runtime, &container, &script).await.unwrap() }
+    assert!(found.status.as_ref().unwrap().pod_ip.as_ref().unwrap().starts_with("10.244."));
+    let logs = world.data.join("pods").join(found.metadata.uid.unwrap()).join("logs");
+    let log = || -> String {
+        let files = std::fs::read_dir(&logs).unwrap().flatten();
+        files.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default()).collect()
     };
-    assert_eq!(exec("cat /config/greeting; touch /data/stop").await, (0, "hello".to_owned()));
+    for _ in 0..200 {
+        if log().contains("reached") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(
+        log().contains(" stdout F hello\n") && log().contains(" stdout F reached the API server\n"),
+        "{}",
+        log()
+    );
+    world.machine.signal("default", "whole", "main", Signal::Kill).await.unwrap();
     let restarted = |pod: &Pod| {
         let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
         statuses
             .and_then(|all| all.first()?.last_state.as_ref()?.terminated.as_ref().map(|end| end.exit_code))
-            == Some(7)
+            == Some(137)
     };
     status("the exit code of the first run", &restarted).await;
     pods.delete("whole", &DeleteParams::default()).await.unwrap();

@@ -17,6 +17,8 @@ pub struct World {
     pub data: std::path::PathBuf,
     /// An administrator of the API server.
     pub client: kube::Client,
+    pub _cluster: setpoint_cluster::Cluster,
+    pub _joined: setpoint_node::ProcessNodes,
     /// Whether pods can run as other users.
     pub root: bool,
 }
