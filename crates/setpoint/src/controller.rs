@@ -108,6 +108,11 @@ impl<R: Reconciler> Controller<R> {
         }
     }
 
+    /// The reconciler, for a test that looks into it while it runs.
+    pub fn reconciler(&self) -> Arc<R> {
+        Arc::clone(&self.reconciler)
+    }
+
     /// Another name than the kind's: in logs, metrics and events. Names are unique in a process.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

@@ -1,0 +1,200 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
+use setpoint::{Action, Context, Controller, NotCached, Reconciler, Refused, Result, Undeclared, Verb};
+
+use crate::world::{Website, World, page, page_text, settle};
+
+/// Runs a closure's worth of steps once for each site, and keeps what failed.
+struct Steps {
+    adopt: bool,
+    errors: Mutex<Vec<String>>,
+}
+
+impl Reconciler for Steps {
+    type Object = Website;
+
+    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+        let apply = cx.apply(page(&site));
+        let applied = if self.adopt { apply.adopt().await } else { apply.await };
+        if let Err(error) = applied {
+            assert!(error.downcast_ref::<Refused>().is_some(), "{error}");
+            self.errors.lock().push(error.to_string());
+            return Err(error.terminal());
+        }
+        Ok(Action::await_change())
+    }
+}
+
+async fn with_a_users_page(adopt: bool) -> (World, Arc<Steps>) {
+    let mut world = World::new().await;
+    let mut theirs =
+        page(&Website::new("a", crate::world::WebsiteSpec { text: "theirs".to_owned(), node: None }));
+    theirs.labels_mut().insert("by".to_owned(), "user".to_owned());
+    world.pages().create(&PostParams::default(), &theirs).await.unwrap();
+    world.create_site("a", "ours").await;
+    let controller = Controller::new(Steps { adopt, errors: Mutex::default() }).owns::<ConfigMap>();
+    let steps = controller.reconciler();
+    world.start(controller);
+    settle().await;
+    (world, steps)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_ours_is_refused() {
+    let (mut world, steps) = with_a_users_page(false).await;
+    let page = world.pages().get("a").await.unwrap();
+    assert_eq!(page_text(&page), Some("theirs"));
+    assert_eq!(
+        *steps.errors.lock(),
+        ["ConfigMap default/a exists and is not ours: delete it, or apply with .adopt()"]
+    );
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_ours_can_be_adopted() {
+    let (mut world, steps) = with_a_users_page(true).await;
+    let page = world.page_has("a", "ours").await;
+    assert_eq!((page.owner_references().len(), &page.labels()["by"][..]), (1, "user"));
+    assert!(steps.errors.lock().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn undeclared_kinds_and_verbs_are_refused_before_anything_is_sent() {
+    #[derive(Default)]
+    struct Greedy(Mutex<Vec<String>>);
+    impl Reconciler for Greedy {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let error = cx.get::<Secret>("a").await.unwrap_err();
+            assert!(error.downcast_ref::<NotCached>().is_some());
+            self.0.lock().push(error.to_string());
+            let secret = Secret { metadata: page(&site).metadata, ..Secret::default() };
+            let error = cx.apply(secret).await.unwrap_err();
+            assert!(error.downcast_ref::<Undeclared>().is_some());
+            self.0.lock().push(error.to_string());
+            let page = cx.apply(page(&site)).await?;
+            let error = cx.delete(&*page).await.unwrap_err();
+            self.0.lock().push(error.to_string());
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    let controller = Controller::new(Greedy::default()).owns::<ConfigMap>();
+    let greedy = controller.reconciler();
+    world.start(controller);
+    world.create_site("a", "x").await;
+    settle().await;
+    let errors = greedy.0.lock().clone();
+    assert!(errors[0].contains("does not watch Secret"), "{errors:?}");
+    assert!(errors[1].contains("did not declare create on secrets"), "{errors:?}");
+    assert!(errors[2].contains("did not declare delete on configmaps"), "{errors:?}");
+    assert!(!world.requests().iter().any(|request| request.contains("secrets")));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_that_garbage_collection_would_punish_are_refused() {
+    #[derive(Default)]
+    struct Far(Mutex<Vec<String>>);
+    impl Reconciler for Far {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let mut far = page(&site);
+            far.metadata.namespace = Some("kube-system".to_owned());
+            let error = cx.apply(far.clone()).await.unwrap_err();
+            self.0.lock().push(error.to_string());
+            let mut namespace = Namespace::default();
+            namespace.metadata.name = Some("mine".to_owned());
+            let error = cx.apply(namespace).await.unwrap_err();
+            self.0.lock().push(error.to_string());
+            // Without an owner reference it is allowed.
+            cx.apply(far).unowned().await?;
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    let controller = Controller::new(Far::default()).owns::<ConfigMap>().owns::<Namespace>();
+    let far = controller.reconciler();
+    world.start(controller);
+    world.create_site("a", "x").await;
+    settle().await;
+    let errors = far.0.lock().clone();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(
+        errors.iter().all(|error| error.contains("an owner must be in the namespace of its child")),
+        "{errors:?}"
+    );
+    let pages: Api<ConfigMap> = Api::namespaced(world.client.clone(), "kube-system");
+    assert!(pages.get("a").await.unwrap().owner_references().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_metadata_is_enough_for_an_apply() {
+    struct Slim;
+    impl Reconciler for Slim {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            cx.apply(page(&site)).await?;
+            // A second apply of the same is answered by the memo.
+            let page = cx.apply(page(&site)).await?;
+            assert!(page.uid().is_some());
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    world.start(Controller::new(Slim).owns_metadata::<ConfigMap>());
+    world.create_site("a", "hello").await;
+    world.page_has("a", "hello").await;
+    settle().await;
+    let writes: Vec<String> =
+        world.requests().into_iter().filter(|request| request.starts_with("PATCH")).collect();
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    let edit = kube::api::Patch::Merge(serde_json::json!({ "data": { "index.html": "defaced" } }));
+    world.pages().patch("a", &kube::api::PatchParams::default(), &edit).await.unwrap();
+    world.page_has("a", "hello").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_and_patches_of_declared_kinds_go_through() {
+    struct Tidy;
+    impl Reconciler for Tidy {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let name = site.name_any();
+            if site.spec.text.is_empty() {
+                if let Some(page) = cx.get::<ConfigMap>(&name).await? {
+                    cx.delete(&*page).await?;
+                    assert!(cx.get::<ConfigMap>(&name).await?.is_none(), "what was deleted is not read");
+                    cx.delete(&*page).await?;
+                }
+                return Ok(Action::await_change());
+            }
+            if cx.get::<ConfigMap>(&name).await?.is_none() {
+                cx.create(page(&site)).await?;
+            }
+            let page = cx.patch::<ConfigMap>(&name, setpoint::Patch::label("seen", Some("yes"))).await?;
+            assert_eq!(cx.live::<ConfigMap>(&name).await?.unwrap().labels(), page.labels());
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    world.start(Controller::new(Tidy).owns::<ConfigMap>().uses::<ConfigMap>(&[Verb::Delete]));
+    world.create_site("a", "hello").await;
+    let page = world.page_has("a", "hello").await;
+    assert_eq!(page.owner_references().len(), 1);
+    settle().await;
+    assert_eq!(world.pages().get("a").await.unwrap().labels()["seen"], "yes");
+    let edit = kube::api::Patch::Merge(serde_json::json!({ "spec": { "text": "" } }));
+    world.sites().patch("a", &kube::api::PatchParams::default(), &edit).await.unwrap();
+    settle().await;
+    assert!(world.pages().get_opt("a").await.unwrap().is_none());
+    world.stop().await;
+}

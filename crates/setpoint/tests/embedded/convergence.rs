@@ -1,0 +1,140 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use parking_lot::Mutex;
+use serde_json::json;
+use setpoint::{Action, Context, Controller, Reason, Reconciler, Result};
+
+use crate::world::{Website, WebsiteStatus, World, page, page_text, settle};
+
+/// One page for each site; says what it saw.
+#[derive(Default, Clone)]
+pub struct Web {
+    causes: Arc<Mutex<Vec<String>>>,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Reconciler for Web {
+    type Object = Website;
+
+    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.causes.lock().extend(cx.causes().iter().map(ToString::to_string));
+        let page = cx.apply(page(&site)).await?;
+        // What was just written can be read.
+        let read = cx.get::<ConfigMap>(page.name_any()).await?.expect("our own write");
+        assert_eq!(page_text(&read), Some(site.spec.text.as_str()));
+        let pages = i32::try_from(cx.children::<ConfigMap>().await?.len())?;
+        cx.status(WebsiteStatus { pages: Some(pages), text: Some(site.spec.text.clone()) }).await?;
+        Ok(Action::await_change())
+    }
+}
+
+fn controller(web: Web) -> Controller<Web> {
+    Controller::new(web).owns::<ConfigMap>()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_follows_its_owner_and_is_put_back() {
+    let mut world = World::new().await;
+    let web = Web::default();
+    world.start(controller(web.clone()));
+    let site = world.create_site("a", "hello").await;
+    let page = world.page_has("a", "hello").await;
+    let owner = &page.owner_references()[0];
+    assert_eq!(
+        (&owner.kind[..], owner.controller, &owner.uid),
+        ("Website", Some(true), &site.uid().unwrap())
+    );
+    assert_eq!(world.status_has("a", "hello").await.status.unwrap().pages, Some(1));
+
+    world.pages().delete("a", &DeleteParams::default()).await.unwrap();
+    world.page_has("a", "hello").await;
+    let edit = Patch::Merge(json!({ "data": { "index.html": "defaced", "extra": "theirs" } }));
+    world.pages().patch("a", &PatchParams::default(), &edit).await.unwrap();
+    let page = world.page_has("a", "hello").await;
+    assert_eq!(page.data.unwrap().get("extra").map(String::as_str), Some("theirs"), "what others own stays");
+    world.pages().patch("a", &PatchParams::default(), &Patch::Merge(json!({ "data": null }))).await.unwrap();
+    world.page_has("a", "hello").await;
+
+    let edit = Patch::Merge(json!({ "spec": { "text": "changed" } }));
+    world.sites().patch("a", &PatchParams::default(), &edit).await.unwrap();
+    world.page_has("a", "changed").await;
+    world.status_has("a", "changed").await;
+    let causes = web.causes.lock().clone();
+    assert!(causes.contains(&"deleted: ConfigMap default/a".to_owned()), "{causes:?}");
+    assert!(causes.contains(&"changed: Website.example.com default/a".to_owned()), "{causes:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_converged_controller_sends_nothing_and_moves_no_version_also_after_a_restart() {
+    let mut world = World::new().await;
+    let web = Web::default();
+    world.start(controller(web.clone()));
+    for name in ["a", "b", "c"] {
+        world.create_site(name, "hello").await;
+    }
+    for name in ["a", "b", "c"] {
+        world.status_has(name, "hello").await;
+    }
+    settle().await;
+    let (revision, runs) = (world.api.revision(), web.runs.load(Ordering::Relaxed));
+    assert!(runs <= 2 * 3, "own writes lead to no further runs");
+    world.requests();
+    for _ in 0..40 {
+        settle().await;
+    }
+    assert_eq!(world.requests(), Vec::<String>::new());
+    assert_eq!((world.api.revision(), web.runs.load(Ordering::Relaxed)), (revision, runs));
+
+    world.stop().await;
+    let web = Web::default();
+    world.start(controller(web.clone()));
+    settle().await;
+    assert_eq!(web.runs.load(Ordering::Relaxed), 3, "each runs once after the restart");
+    assert_eq!(world.requests(), Vec::<String>::new());
+    assert_eq!(world.api.revision(), revision);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_status_and_labels_cause_no_write() {
+    let mut world = World::new().await;
+    world.start(controller(Web::default()));
+    world.create_site("a", "hello").await;
+    world.status_has("a", "hello").await;
+    settle().await;
+    world.requests();
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "theirs": "yes" } } }));
+    world.pages().patch("a", &PatchParams::default(), &label).await.unwrap();
+    settle().await;
+    assert_eq!(world.requests(), ["PATCH /api/v1/namespaces/default/configmaps/a"], "ours was the only one");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_a_run_is_told() {
+    struct Once(Mutex<Vec<Reason>>);
+    impl Reconciler for Once {
+        type Object = Website;
+        async fn reconcile(&self, _: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let mut runs = self.0.lock();
+            runs.extend(cx.causes().iter().map(|cause| cause.reason.clone()));
+            Ok(if runs.len() == 1 { Action::requeue(setpoint::seconds(30)) } else { Action::await_change() })
+        }
+    }
+    let mut world = World::new().await;
+    world.create_site("a", "hello").await;
+    let once = Once(Mutex::default());
+    let controller = Controller::new(once);
+    let reconciler = controller.reconciler();
+    world.start(controller);
+    settle().await;
+    settle().await;
+    assert_eq!(*reconciler.0.lock(), [Reason::Initial, Reason::After]);
+    world.stop().await;
+}

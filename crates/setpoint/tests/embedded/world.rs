@@ -1,0 +1,243 @@
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::api::{Api, PostParams};
+use kube::client::Body;
+use kube::{Client, CustomResource, CustomResourceExt, ResourceExt};
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use setpoint::{AnyController, Event, Recorder, Runtime};
+use setpoint_apiserver::{ApiServer, Identity};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, Service as _};
+
+/// A page to serve.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Website", namespaced, status = "WebsiteStatus")]
+#[serde(rename_all = "camelCase")]
+pub struct WebsiteSpec {
+    pub text: String,
+    pub node: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WebsiteStatus {
+    pub pages: Option<i32>,
+    pub text: Option<String>,
+}
+
+/// An API server, a client whose requests are written down, and controllers.
+pub struct World {
+    pub api: ApiServer,
+    pub client: Client,
+    wire: Arc<Wire>,
+    pub events: Arc<Events>,
+    stop: CancellationToken,
+    running: Vec<JoinHandle<()>>,
+}
+
+/// What happens between client and server.
+#[derive(Default)]
+pub struct Wire {
+    requests: Mutex<Vec<String>>,
+    /// The next write reaches the server, but its answer is lost.
+    pub lose_next_answer: AtomicBool,
+}
+
+/// Events that were recorded, as `Kind/name Reason: note`.
+#[derive(Default)]
+pub struct Events(Mutex<Vec<String>>);
+
+impl Recorder for Events {
+    fn record(&self, _controller: &str, about: &ObjectReference, event: Event) {
+        let (kind, name) = (about.kind.as_deref().unwrap(), about.name.as_deref().unwrap());
+        self.0.lock().push(format!("{kind}/{name} {}: {}", event.reason, event.note));
+    }
+}
+
+impl Events {
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+impl World {
+    /// A fresh server that knows Websites.
+    pub async fn new() -> Self {
+        let api = ApiServer::builder().build();
+        let wire = Arc::<Wire>::default();
+        let client = connect(&api, &wire);
+        let world = Self {
+            api,
+            client,
+            wire,
+            events: Arc::default(),
+            stop: CancellationToken::new(),
+            running: Vec::new(),
+        };
+        let mut crd = Website::crd();
+        // Wider than the type, so that a test can store what the type cannot hold.
+        let schema = crd.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+        *spec =
+            serde_json::from_value(json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }))
+                .unwrap();
+        Api::all(world.client.clone()).create(&PostParams::default(), &crd).await.unwrap();
+        let sites: Api<Website> = Api::all(world.client.clone());
+        eventually("the CRD is served", || async {
+            sites.list(&kube::api::ListParams::default()).await.map(drop)
+        })
+        .await;
+        world.wire.requests.lock().clear();
+        world
+    }
+
+    /// A runtime with caches of its own.
+    pub fn runtime(&self) -> Runtime {
+        Runtime::builder(connect(&self.api, &self.wire))
+            .recorder(Arc::clone(&self.events) as Arc<dyn Recorder>)
+            .entropy(setpoint_clock_entropy())
+            .build()
+    }
+
+    pub fn start(&mut self, controller: impl Into<AnyController>) {
+        let (controller, runtime) = (controller.into(), self.runtime());
+        let stop = self.stop.clone();
+        self.running.push(tokio::spawn(async move { controller.run(runtime, stop).await.unwrap() }));
+    }
+
+    /// Stops all controllers and waits for them.
+    pub async fn stop(&mut self) {
+        self.stop.cancel();
+        for running in self.running.drain(..) {
+            running.await.unwrap();
+        }
+        self.stop = CancellationToken::new();
+    }
+
+    /// Requests other than watches since the last call, as `METHOD path`.
+    pub fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.wire.requests.lock())
+    }
+
+    pub fn lose_next_answer(&self) {
+        self.wire.lose_next_answer.store(true, Ordering::Relaxed);
+    }
+
+    pub fn sites(&self) -> Api<Website> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub fn pages(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub async fn create_site(&self, name: &str, text: &str) -> Website {
+        let spec = WebsiteSpec { text: text.to_owned(), node: None };
+        self.sites().create(&PostParams::default(), &Website::new(name, spec)).await.unwrap()
+    }
+
+    /// Creates an object that is a Website to the server, whatever its spec.
+    pub async fn create_raw(&self, name: &str, spec: Value) {
+        let site = json!({ "apiVersion": "example.com/v1", "kind": "Website",
+            "metadata": { "name": name, "namespace": "default" }, "spec": spec });
+        let request = Request::post("/apis/example.com/v1/namespaces/default/websites")
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(&site).unwrap())
+            .unwrap();
+        self.client.request::<Value>(request).await.unwrap();
+    }
+
+    /// Waits until the site's page has this text.
+    pub async fn page_has(&self, name: &str, text: &str) -> ConfigMap {
+        eventually(&format!("page {name} has {text:?}"), || async {
+            let page = self.pages().get_opt(name).await.unwrap();
+            match page {
+                Some(page)
+                    if page_text(&page) == Some(text) && page.metadata.deletion_timestamp.is_none() =>
+                {
+                    Ok(page)
+                }
+                other => Err(other),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the site's status has this text.
+    pub async fn status_has(&self, name: &str, text: &str) -> Website {
+        eventually(&format!("status of {name} has {text:?}"), || async {
+            let site = self.sites().get(name).await.unwrap();
+            let seen = site.status.as_ref().and_then(|status| status.text.clone());
+            if seen.as_deref() == Some(text) { Ok(site) } else { Err(site) }
+        })
+        .await
+    }
+}
+
+pub fn page_text(page: &ConfigMap) -> Option<&str> {
+    page.data.as_ref()?.get("index.html").map(String::as_str)
+}
+
+/// The page that a site asks for.
+pub fn page(site: &Website) -> ConfigMap {
+    ConfigMap {
+        metadata: kube::core::ObjectMeta { name: Some(site.name_any()), ..Default::default() },
+        data: Some([("index.html".to_owned(), site.spec.text.clone())].into()),
+        ..ConfigMap::default()
+    }
+}
+
+/// Time passes until nothing happens any more.
+pub async fn settle() {
+    tokio::time::sleep(Duration::from_secs(30)).await;
+}
+
+/// Waits for a state, up to a minute of simulated time, and says what it saw last.
+pub async fn eventually<T, E: Debug, F: Future<Output = Result<T, E>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let mut last = None;
+    for _ in 0..600 {
+        match look().await {
+            Ok(seen) => return seen,
+            Err(seen) => last = Some(seen),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("not within a minute: {what}; last seen: {last:#?}")
+}
+
+fn setpoint_clock_entropy() -> setpoint_clock::Entropy {
+    setpoint_clock::Entropy::seeded(7)
+}
+
+fn connect(api: &ApiServer, wire: &Arc<Wire>) -> Client {
+    let (service, wire) = (api.service(Identity::admin()), Arc::clone(wire));
+    let recorded = tower::service_fn(move |request: Request<Body>| {
+        let (mut service, wire) = (service.clone(), Arc::clone(&wire));
+        async move {
+            let write = *request.method() != Method::GET;
+            let query = request.uri().query().unwrap_or_default();
+            if !query.contains("watch=1") {
+                wire.requests.lock().push(format!("{} {}", request.method(), request.uri().path()));
+            }
+            let answer = service.call(request).await.map_err(|error| BoxError::from(format!("{error}")))?;
+            if write && wire.lose_next_answer.swap(false, Ordering::Relaxed) {
+                return Err(BoxError::from("connection reset"));
+            }
+            Ok(answer)
+        }
+    });
+    Client::new(recorded, "default")
+}
