@@ -8,10 +8,17 @@ use crate::schema::{Child, Schema};
 /// that are `null`, not nullable and without a default. Defaults come in below objects that exist or that a default
 /// brought in; a missing object without a default stays missing.
 ///
+/// In `metadata` of custom resources what is empty goes, as it does when a server decodes it.
+///
 /// For built-in kinds only defaults that are not Go's zero values count: `protocol: TCP`, but not `""` or `{}`.
 pub fn default(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
+            if schema.node.resource
+                && let Some(Value::Object(metadata)) = fields.get_mut("metadata")
+            {
+                metadata.retain(|_, value| !is_zero(value));
+            }
             for (name, child) in schema.node.properties.iter() {
                 // Looking behind a reference reads its definition: only where there is something to look at.
                 let absent = !fields.contains_key(name);
@@ -66,8 +73,9 @@ pub fn default(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn is_zero(default: &Value) -> bool {
-    match default {
+/// Go's zero values, which it writes as nothing.
+fn is_zero(value: &Value) -> bool {
+    match value {
         Value::Null => true,
         Value::Bool(value) => !value,
         Value::Number(number) => number.as_f64() == Some(0.0),

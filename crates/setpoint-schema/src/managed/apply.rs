@@ -206,7 +206,7 @@ fn remove_dropped(
         owned.extend(entry.fields.clone());
     }
     let dropped = last.with_named_fields(schema).difference(&owned.with_named_fields(schema));
-    remove(schema, &merged, &dropped).unwrap_or(merged)
+    remove(schema, merged, &dropped)
 }
 
 /// Takes changed and removed fields from their other owners.

@@ -1,47 +1,42 @@
 //! Taking a set of fields out of an object.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::shape::{Shape, field, item_element, shape};
 use crate::{element::Element, field_set::FieldSet, schema::Schema};
 
-/// `value` without what `set` names. What was emptied by that is gone too; what was empty before stays.
-pub(super) fn remove(schema: &Schema, value: &Value, set: &FieldSet) -> Option<Value> {
+/// `value` without what `set` names. A map or list that loses its last entry by that becomes `null`, as upstream's does;
+/// what was empty before stays.
+pub(super) fn remove(schema: &Schema, value: Value, set: &FieldSet) -> Value {
     if set.is_empty() {
-        return Some(value.clone());
+        return value;
     }
-    match (shape(schema, value), value) {
-        (Shape::Map, Value::Object(fields)) if !fields.is_empty() => {
-            let mut kept = Map::new();
-            for (name, value) in fields {
-                match set.node(&Element::field(name.as_str())) {
-                    None => {
-                        kept.insert(name.clone(), value.clone());
-                    }
-                    Some(node) if node.member => {}
-                    Some(node) => {
-                        if let Some(value) = remove(field(schema, name), value, &node.children) {
-                            kept.insert(name.clone(), value);
-                        }
-                    }
+    match (shape(schema, &value), value) {
+        (Shape::Map, Value::Object(mut fields)) if !fields.is_empty() => {
+            for (element, node) in set.nodes() {
+                let Element::Field(name) = element else { continue };
+                if node.member {
+                    fields.remove(&**name);
+                } else if let Some(value) = fields.get_mut(&**name) {
+                    *value = remove(field(schema, name), value.take(), &node.children);
                 }
             }
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            if fields.is_empty() { Value::Null } else { Value::Object(fields) }
         }
         (Shape::List, Value::Array(items)) if !items.is_empty() => {
             let kept: Vec<Value> = items
-                .iter()
+                .into_iter()
                 .filter_map(|item| {
-                    let node = item_element(schema, item).ok().and_then(|element| set.node(&element));
+                    let node = item_element(schema, &item).ok().and_then(|element| set.node(&element));
                     match node {
-                        None => Some(item.clone()),
+                        None => Some(item),
                         Some(node) if node.member => None,
-                        Some(node) => remove(schema.item(), item, &node.children),
+                        Some(node) => Some(remove(schema.item(), item, &node.children)),
                     }
                 })
                 .collect();
-            (!kept.is_empty()).then_some(Value::Array(kept))
+            if kept.is_empty() { Value::Null } else { Value::Array(kept) }
         }
-        _ => Some(value.clone()),
+        (_, value) => value,
     }
 }
