@@ -14,11 +14,13 @@ mod pod;
 mod prepare;
 mod quantity;
 mod service;
+mod service_account;
 mod validate;
 
 use serde_json::Value;
 
 pub(crate) use quantity::Quantity;
+pub(crate) use service_account::{account_name, admit_pod};
 pub(crate) use validate::{selects, validate};
 
 /// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.

@@ -50,6 +50,8 @@ pub(crate) struct Registry {
     pub(crate) catalog: Catalog,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
+    /// Whether pods are given a service account, and refused when it doesn't exist (admission plugin ServiceAccount).
+    service_accounts: bool,
     /// Held while a Service takes addresses and ports, so that no two get the same.
     allocating: Mutex<()>,
     installed: Mutex<BTreeMap<String, Installed>>,
@@ -102,12 +104,13 @@ impl Place {
 }
 
 impl Registry {
-    pub(crate) fn new(store: Store, clock: Clock, entropy: Entropy) -> Self {
+    pub(crate) fn new(store: Store, clock: Clock, entropy: Entropy, service_accounts: bool) -> Self {
         Self {
             store,
             catalog: Catalog::new(),
             clock,
             entropy,
+            service_accounts,
             allocating: Mutex::new(()),
             installed: Mutex::default(),
         }

@@ -60,6 +60,7 @@ pub struct Builder {
     clock: Option<Clock>,
     entropy: Option<Entropy>,
     log: LogLimits,
+    service_accounts: bool,
 }
 
 impl Builder {
@@ -84,12 +85,20 @@ impl Builder {
         self
     }
 
+    /// Whether every new pod is given a service account and its token, as by the admission plugin ServiceAccount of kube-apiserver; a pod is then
+    /// refused while its account doesn't exist. Default: no, since a server without controllers has nobody who makes the accounts.
+    #[must_use]
+    pub fn service_accounts(mut self, admission: bool) -> Self {
+        self.service_accounts = admission;
+        self
+    }
+
     /// Builds the server with what a fresh cluster has: its namespaces, roles and the Service `kubernetes`.
     /// Takes milliseconds; no socket is opened and no task started.
     pub fn build(self) -> ApiServer {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
-        let registry = Arc::new(Registry::new(Store::new(self.log), clock, entropy));
+        let registry = Arc::new(Registry::new(Store::new(self.log), clock, entropy, self.service_accounts));
         seed(&registry);
         let inner = Inner {
             registry,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    edit::{child, copy, existing, fill, fill_number, is_empty, items, list, set, text},
+    edit::{child, copy, existing, fill, fill_number, items, list, set, text},
     quantity::Quantity,
 };
 
@@ -173,15 +173,11 @@ fn default_downward(source: &mut Value) {
     }
 }
 
-/// A new pod: pending, with its class of service, and with what the admission plugins Priority and DefaultTolerationSeconds add.
+/// A new pod: pending, with its class of service, and with what the admission plugin DefaultTolerationSeconds adds.
 pub fn create(pod: &mut Value) {
     let class = class_of(pod);
     set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
     if let Some(spec) = existing(pod, "spec") {
-        if is_empty(&spec["priorityClassName"]) {
-            fill(spec, "priority", 0);
-            fill(spec, "preemptionPolicy", "PreemptLowerPriority");
-        }
         tolerate_failing_nodes(spec);
     }
 }

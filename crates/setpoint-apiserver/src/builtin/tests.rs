@@ -16,7 +16,7 @@ fn group_kind(object: &Value) -> (String, String) {
     (group.to_owned(), object["kind"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Removes what others than this module decide: allocated addresses, taints, random numbers. Go writes some missing lists and times as null, which
+/// Removes what others than this module decide: priorities, allocated addresses, taints, random numbers. Go writes some missing lists and times as null, which
 /// means the same.
 fn comparable(mut object: Value) -> Value {
     remove_nulls(&mut object);
@@ -38,6 +38,9 @@ fn comparable(mut object: Value) -> Value {
                 edit::remove(port, "nodePort");
             }
         }
+        "Pod" => ["priority", "preemptionPolicy"]
+            .iter()
+            .for_each(|key| drop(edit::remove(&mut object["spec"], key))),
         "Node" => drop(edit::remove(&mut object["spec"], "taints")),
         "PersistentVolume" => drop(edit::remove(&mut object["status"], "lastPhaseTransitionTime")),
         "Job" => {

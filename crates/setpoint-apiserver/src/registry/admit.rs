@@ -1,9 +1,10 @@
 //! What the admission plugins of a default kube-apiserver do that operators notice.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Place, Registry};
 use crate::authz::escalation::{self, Refusal};
+use crate::builtin;
 use crate::catalog::Resource;
 use crate::identity::Identity;
 use crate::object::{Metadata, fields};
@@ -30,11 +31,28 @@ impl Registry {
         match (resource.group.as_str(), resource.plural.as_str()) {
             ("", "pods") => {
                 self.set_priority(resource, object)?;
-                tolerate_short_outages(object);
-                Ok(())
+                self.set_service_account(resource, object)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Upstream: the admission plugin `ServiceAccount`.
+    fn set_service_account(&self, resource: &Resource, pod: &mut Value) -> Result<()> {
+        // Mirror pods are their node's own.
+        let mirror = &pod["metadata"]["annotations"]["kubernetes.io/config.mirror"];
+        if !self.service_accounts || !mirror.is_null() {
+            return Ok(());
+        }
+        let (namespace, name) = (pod.meta("namespace"), builtin::account_name(pod));
+        let Some(account) = self.store.get("serviceaccounts", &Key::new(namespace, name)) else {
+            let why = format!(
+                "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
+            );
+            return Err(Status::forbidden(resource.subject(pod.meta("name")), &why));
+        };
+        builtin::admit_pod(pod, &account.value, &self.entropy.name_suffix(5));
+        Ok(())
     }
 
     /// Nobody may grant by a role or binding what he does not hold.
@@ -100,24 +118,5 @@ impl Registry {
         spec.insert("priority".to_owned(), priority.into());
         spec.entry("preemptionPolicy").or_insert_with(|| policy.into());
         Ok(())
-    }
-}
-
-/// Upstream: the admission plugin `DefaultTolerationSeconds`.
-fn tolerate_short_outages(pod: &mut Value) {
-    let spec = fields(&mut pod["spec"]);
-    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
-    let Some(list) = tolerations.as_array_mut() else { return };
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let tolerated = list.iter().any(|toleration| {
-            let of_key =
-                toleration["key"] == key || toleration["key"].as_str().unwrap_or_default().is_empty();
-            of_key && matches!(toleration["effect"].as_str().unwrap_or_default(), "" | "NoExecute")
-        });
-        if !tolerated {
-            list.push(json!({
-                "effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": 300,
-            }));
-        }
     }
 }
