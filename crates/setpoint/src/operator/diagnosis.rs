@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
-use futures::future::join_all;
 use http::Request;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -141,14 +140,11 @@ async fn missing_rights(client: &Client, rights: &Rights, scope: &Scope) -> Vec<
             places.iter().map(move |place| (rule, place.clone()))
         })
         .collect();
-    let answers =
-        join_all(questions.iter().map(|(rule, place)| denied(client, rule, place.as_deref()))).await;
     let mut missing: BTreeMap<(&Option<String>, String), Vec<&str>> = BTreeMap::new();
-    for ((rule, place), denied) in questions.iter().zip(answers) {
-        if denied {
-            let dot = if rule.group.is_empty() { "" } else { "." };
-            let resource = format!("{}{dot}{}", rule.resource, rule.group);
-            missing.entry((place, resource)).or_default().push(&rule.verb);
+    // One after the other: a burst would leave as many idle connections behind.
+    for (rule, place) in &questions {
+        if denied(client, rule, place.as_deref()).await {
+            missing.entry((place, resource(rule))).or_default().push(&rule.verb);
         }
     }
     missing
@@ -158,6 +154,15 @@ async fn missing_rights(client: &Client, rights: &Rights, scope: &Scope) -> Vec<
             format!("{} {resource}{place}", verbs.join(", "))
         })
         .collect()
+}
+
+/// `configmaps`, `websites.example.com`, `websites.example.com/status`.
+fn resource(rule: &Rule) -> String {
+    let (plural, sub) =
+        rule.resource.split_once('/').map_or((rule.resource.as_str(), None), |(a, b)| (a, Some(b)));
+    let dot = if rule.group.is_empty() { "" } else { "." };
+    let slash = sub.map_or_else(String::new, |sub| format!("/{sub}"));
+    format!("{plural}{dot}{}{slash}", rule.group)
 }
 
 /// Whether the server denies `rule`. A question that it cannot answer counts as no denial.

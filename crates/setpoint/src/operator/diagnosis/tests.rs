@@ -49,16 +49,19 @@ async fn refused_credentials_are_told_apart_from_an_unreachable_server() {
     );
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the file: {0}")]
+struct Repeating(#[source] std::io::Error);
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the file")]
+struct Short(#[source] std::io::Error);
+
 #[test]
 fn an_error_says_each_cause_once() {
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot read the file: {0}")]
-    struct Outer(#[source] std::io::Error);
-    assert_eq!(chain(&Outer(std::io::Error::other("no such file"))), "cannot read the file: no such file");
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot read the file")]
-    struct Short(#[source] std::io::Error);
-    assert_eq!(chain(&Short(std::io::Error::other("no such file"))), "cannot read the file: no such file");
+    let cause = || std::io::Error::other("no such file");
+    assert_eq!(chain(&Repeating(cause())), "cannot read the file: no such file");
+    assert_eq!(chain(&Short(cause())), "cannot read the file: no such file");
 }
 
 #[tokio::test]
@@ -100,11 +103,11 @@ async fn missing_rights_are_named_with_their_place() {
         [
             "get nodes",
             "list, watch websites.example.com (in team-b)",
-            "patch websites/status.example.com (in team-b)"
+            "patch websites.example.com/status (in team-b)"
         ]
     );
     assert_eq!(
         missing_rights(&client, &rights, &Scope::All).await,
-        ["get nodes", "list, watch websites.example.com", "patch websites/status.example.com"]
+        ["get nodes", "list, watch websites.example.com", "patch websites.example.com/status"]
     );
 }
