@@ -1,5 +1,6 @@
 //! CEL validation rules of custom resources (`x-kubernetes-validations`).
 
+mod check;
 mod rule;
 mod value;
 
@@ -83,7 +84,7 @@ impl Rules {
     /// Compiles every rule of a custom resource's schema. Built-in kinds have none.
     ///
     /// # Errors
-    /// Every rule that does not parse, or that refers to anything but `self` and `oldSelf`.
+    /// Every rule that does not parse, names a variable, function or field that is not there, or is no condition.
     pub fn compile(schema: &Schema) -> Result<Self, Vec<RuleError>> {
         let mut errors = Vec::new();
         let root = compile(schema, "", &mut errors).unwrap_or_default();
@@ -144,7 +145,7 @@ fn compile(schema: &Schema, path: &str, errors: &mut Vec<RuleError>) -> Option<L
     let at = |step: &str| if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") };
     let mut level = Level::default();
     for (index, rule) in node.rules.iter().enumerate() {
-        match Rule::compile(rule, &at(&format!("x-kubernetes-validations[{index}]"))) {
+        match Rule::compile(schema, rule, &at(&format!("x-kubernetes-validations[{index}]"))) {
             Ok(rule) => level.rules.push(rule),
             Err(error) => errors.push(error),
         }

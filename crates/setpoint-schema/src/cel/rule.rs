@@ -5,11 +5,15 @@ use std::sync::Arc;
 use kube_cel::cel::{self, Context, ExecutionError, Program, objects::OptionalValue};
 use serde_json::Value;
 
-use super::{RuleError, value::to_cel};
+use super::{CONTEXT, RuleError, check, value::to_cel};
 use crate::{
     field_error::{FieldError, FieldPath},
     schema::Schema,
 };
+
+/// The reasons that a rule may give.
+const REASONS: [&str; 4] =
+    ["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
 
 /// A compiled rule.
 #[derive(Debug)]
@@ -27,14 +31,41 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    pub(super) fn compile(rule: &Value, path: &str) -> Result<Self, RuleError> {
+    pub(super) fn compile(schema: &Schema, rule: &Value, path: &str) -> Result<Self, RuleError> {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).map(|text| text.trim().to_owned());
+        let error = |key: &str, expression: &str, problem: &str| RuleError {
+            path: format!("{path}.{key}"),
+            expression: expression.into(),
+            problem: problem.into(),
+        };
+        let optional_old_self = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
+        let parse = |key: &str, expression: &str| {
+            let program = Program::compile(expression)
+                .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
+            let (problems, may_be_bool) =
+                check::problems(program.expression(), schema, optional_old_self, &CONTEXT);
+            if problems.is_empty() {
+                return Ok((program, may_be_bool));
+            }
+            Err(error(key, expression, &format!("ERROR: {}", problems.join("\nERROR: "))))
+        };
         let expression = text("rule").unwrap_or_default();
-        let program = parse(&expression, &format!("{path}.rule"))?;
+        if expression.is_empty() {
+            return Err(error("rule", "", "rule is not specified"));
+        }
+        let (program, may_be_bool) = parse("rule", &expression)?;
+        if !may_be_bool {
+            return Err(error("rule", &expression, "cel expression must evaluate to a bool"));
+        }
         let message_program = match text("messageExpression").filter(|text| !text.is_empty()) {
-            Some(expression) => Some(parse(&expression, &format!("{path}.messageExpression"))?),
+            Some(expression) => Some(parse("messageExpression", &expression)?.0),
             None => None,
         };
+        if let Some(reason) = text("reason")
+            && !REASONS.contains(&reason.as_str())
+        {
+            return Err(error("reason", &reason, &format!("supported values: {}", REASONS.join(", "))));
+        }
         let is_transition = program.references().has_variable("oldSelf");
         Ok(Self {
             program,
@@ -42,7 +73,7 @@ impl Rule {
             message_program,
             reason: text("reason"),
             field_path: text("fieldPath").map(|path| normalise(&path)).filter(|path| !path.is_empty()),
-            optional_old_self: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default(),
+            optional_old_self,
             is_transition,
             text: expression,
         })
@@ -62,13 +93,6 @@ impl Rule {
         });
         message.or_else(|| self.message.clone()).unwrap_or_else(|| format!("failed rule: {}", self.text))
     }
-}
-
-/// Parses an expression and sees that it refers to nothing but the value. Comprehensions bind variables of their own,
-/// which count as known.
-fn parse(expression: &str, path: &str) -> Result<Program, RuleError> {
-    let error = |problem: String| RuleError { path: path.into(), expression: expression.into(), problem };
-    Program::compile(expression).map_err(|problem| error(format!("ERROR: {problem}")))
 }
 
 /// `.spec.ports['a.b']` → `spec.ports[a.b]`, as upstream prints it below the value's path.

@@ -88,7 +88,7 @@ const RESERVED: [&str; 21] = [
 /// A field's name in a rule: `__` is `__underscores__`, `.` is `__dot__`, `-` is `__dash__`, `/` is `__slash__`, and
 /// a reserved word stands between `__` (Kubernetes: CustomResourceDefinitions, "Validation rules"; kube-cel escapes
 /// single underscores too, which Kubernetes does not).
-fn escape(name: &str) -> String {
+pub(super) fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
     }
