@@ -83,7 +83,8 @@ pub(super) fn prepare_update(resource: &Resource, subresource: &str, new: &mut V
     let has_status = resource.has_subresource("status");
     if subresource == "status" {
         keep_all_but_status(resource, new, old);
-    } else if has_status {
+    } else if has_status && subresource != "binding" {
+        // A binding also says in the status that the pod is scheduled.
         copy_field(new, old, "status");
     }
     if resource.custom().is_none() {

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, Patch, PostParams, WatchEvent, WatchParams};
 use parking_lot::Mutex;
 use setpoint_clock::Clock;
 use tokio::sync::{mpsc, watch};
@@ -23,7 +23,7 @@ use super::container::seconds;
 use super::orders::ClusterDns;
 use super::pod::Event;
 use super::runtime::{ContainerId, NodeInfo, Runtime};
-use super::worker::{ContainerView, NodeContext, PodView, Worker};
+use super::worker::{ContainerView, NodeContext, PodView, Worker, by_kubelet};
 use crate::recorder::{Recorder, Reporter};
 
 /// What a node is called and how its pods see the cluster.
@@ -246,12 +246,15 @@ async fn register(
         ..NodeObject::default()
     };
     let nodes = Api::<NodeObject>::all(client.clone());
-    match nodes.create(&PostParams::default(), &node).await {
+    match nodes
+        .create(&PostParams { field_manager: Some("kubelet".into()), ..PostParams::default() }, &node)
+        .await
+    {
         Err(kube::Error::Api(answer)) if answer.reason == "AlreadyExists" => {}
         other => drop(other?),
     }
     let status = serde_json::json!({"status": status(config, info, images, clock)});
-    nodes.patch_status(&config.name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    nodes.patch_status(&config.name, &by_kubelet(), &Patch::Merge(&status)).await?;
     Ok(())
 }
 

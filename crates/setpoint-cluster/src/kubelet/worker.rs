@@ -261,7 +261,7 @@ impl<R: Runtime> Worker<R> {
         let pod = pod_ref(self.machine.pod());
         let pods = Api::<Pod>::namespaced(self.node.client.clone(), &pod.namespace);
         let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
-        match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
+        match pods.patch_status(&pod.name, &by_kubelet(), &Patch::Strategic(&patch)).await {
             Ok(_) => {
                 self.published = Some(status);
                 true
@@ -293,6 +293,11 @@ impl<R: Runtime> Worker<R> {
             tokio::time::sleep(PUBLISH_RETRY).await;
         }
     }
+}
+
+/// Patches of a kubelet carry its name in managedFields.
+pub fn by_kubelet() -> PatchParams {
+    PatchParams { field_manager: Some("kubelet".into()), ..PatchParams::default() }
 }
 
 /// Conditions merge by type: what is absent has to be removed by name.

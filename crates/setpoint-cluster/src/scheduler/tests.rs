@@ -102,7 +102,7 @@ fn says_for_each_reason_how_many_nodes() {
 fn tolerations() {
     let view = view(vec![node(
         "a",
-        json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}),
+        &json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}}),
     )]);
     for (toleration, fits) in [
         (json!({"operator": "Exists"}), true),
