@@ -1,8 +1,21 @@
 //! The example operator as a process: output, exit codes and messages.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may fail as tests do"
+)]
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use setpoint_apiserver::{ApiServer, Identity};
 
 /// The example's binary, which cargo builds before it runs the tests of a package.
 fn program() -> Command {
@@ -76,4 +89,122 @@ fn bad_flags_end_with_2() {
     let output = run(&["run", "--log-level", "loud"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).starts_with("error: log level \"loud\": no such level"), "{}", stderr(&output));
+}
+
+/// Applies every document of a YAML stream.
+async fn apply(client: &Client, yaml: &str) {
+    for document in serde_saphyr::from_multiple::<Value>(yaml).unwrap() {
+        let object: DynamicObject = serde_json::from_value(document).unwrap();
+        let kind = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        api.patch(&object.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&object))
+            .await
+            .unwrap_or_else(|error| panic!("{kind:?} {}: {error}", object.name_any()));
+    }
+}
+
+/// Asks until there is an answer, for 20 seconds; then shows what the process wrote.
+async fn until<T>(what: &str, log: &std::path::Path, ask: impl AsyncFn() -> Option<T>) -> T {
+    for _ in 0..400 {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what} did not come; the operator wrote:\n{}", std::fs::read_to_string(log).unwrap_or_default());
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// The answer to a GET, head and body; empty while nobody listens.
+fn get(address: &str, path: &str) -> String {
+    let mut text = String::new();
+    if let Ok(mut stream) = TcpStream::connect(address) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut text));
+    }
+    text
+}
+
+/// Ends the process with the test, whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_works_over_https_and_stops_at_a_signal() {
+    let api = ApiServer::builder().build();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let _serving = api.serve(listener).unwrap();
+    let admin = Client::new(api.service(Identity::admin()), "default");
+    let manifests = String::from_utf8(run(&["manifests", "--namespace", "sites"]).stdout).unwrap();
+    apply(&admin, &manifests).await;
+
+    // The administrator's kubeconfig with the token of the generated ServiceAccount.
+    let account = Identity::service_account("sites", "website-operator", "some-uid");
+    let token = api.issue_token(account).unwrap();
+    let mut config: Value = serde_saphyr::from_str(&api.kubeconfig(&url).unwrap()).unwrap();
+    config["users"][0]["user"] = json!({ "token": token });
+    let directory = tempfile::tempdir().unwrap();
+    let (file, log) = (directory.path().join("kubeconfig"), directory.path().join("log"));
+    std::fs::write(&file, config.to_string()).unwrap();
+
+    let (metrics, health) = (free_address(), free_address());
+    let mut running = Running(
+        program()
+            .args(["run", "--log-format", "json", "--metrics-bind-address", &metrics])
+            .args(["--health-probe-bind-address", &health, "--kubeconfig"])
+            .arg(&file)
+            .stderr(Stdio::from(std::fs::File::create(&log).unwrap()))
+            .spawn()
+            .unwrap(),
+    );
+    until("readiness", &log, async || get(&health, "/readyz").starts_with("HTTP/1.1 200").then_some(()))
+        .await;
+    apply(
+        &admin,
+        "apiVersion: example.com/v1\nkind: Website\nmetadata: {name: home, namespace: sites}\nspec: {text: hello}\n",
+    )
+    .await;
+    let pages: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(admin.clone(), "sites");
+    let page = until("the page", &log, async || pages.get_opt("home-page").await.unwrap()).await;
+    assert_eq!(page.data.unwrap()["index.html"], "hello");
+    let served = until("a finished reconcile", &log, async || {
+        let text = get(&metrics, "/metrics");
+        text.contains("controller_reconcile_total{controller=\"website\",result=\"success\"} 1")
+            .then_some(text)
+    })
+    .await;
+    assert!(!served.contains("code=\"403\""), "{served}");
+
+    let killed = Command::new("kill").args(["-TERM", &running.0.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut status = None;
+    for _ in 0..400 {
+        status = running.0.try_wait().unwrap();
+        if status.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let status = status.expect("the operator ends within 20 s of SIGTERM");
+    let lines = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(status.code(), Some(0), "{lines}");
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert!(line["ts"].is_string() && line["msg"].is_string() && line["level"] != "error", "{line}");
+    }
 }

@@ -133,25 +133,29 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         let address = |address: String| (address != "0").then_some(address);
         operator.metrics_address = address(arguments.metrics_bind_address);
         operator.health_address = address(arguments.health_probe_bind_address);
-        until_signalled(operator, &mut signals).await
+        until_signalled(operator, async || signals.next().await).await
     });
     // What is left after the graceful stop, or after a second signal, has had its chance.
     runtime.shutdown_background();
     result
 }
 
-/// Runs until the first signal, stops gracefully, and gives up at the second.
-async fn until_signalled(operator: Operator, signals: &mut Signals) -> Result<(), String> {
+/// Runs until the first signal, stops gracefully, and gives up at the second. `signal` waits for the next one
+/// and tells its name.
+async fn until_signalled(
+    operator: Operator,
+    mut signal: impl AsyncFnMut() -> &'static str,
+) -> Result<(), String> {
     let (first, stop) = futures::channel::oneshot::channel::<()>();
     let running = std::pin::pin!(operator.run_until(async move {
         // A dropped sender is a signal handler that is gone, which ends the operator as well.
         let _ = stop.await;
     }));
     let second = std::pin::pin!(async move {
-        let signal = signals.next().await;
-        tracing::info!(signal, "stopping; a second signal ends the process at once");
+        let name = signal().await;
+        tracing::info!(signal = name, "stopping; a second signal ends the process at once");
         let _ = first.send(());
-        signals.next().await
+        signal().await
     });
     match select(running, second).await {
         Either::Left((result, _)) => result.map_err(|error| error.to_string()),
@@ -213,6 +217,47 @@ fn write_manifests(operator: &Operator, arguments: Manifests) -> Result<(), Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Task;
+
+    /// An operator with a task that takes 10 s to end.
+    fn slow() -> Operator {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no server"))
+        });
+        Operator::new("slow-operator").client(kube::Client::new(service, "default")).task(Task::always(
+            "slow",
+            |_, stop| async move {
+                stop.cancelled().await;
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                Ok(())
+            },
+        ))
+    }
+
+    /// Signals that come so many seconds after each other, and then no more.
+    async fn signals(operator: Operator, pauses: &[u64]) -> Result<(), String> {
+        let mut pauses = pauses.iter();
+        until_signalled(operator, async || match pauses.next() {
+            Some(seconds) => {
+                tokio::time::sleep(Duration::from_secs(*seconds)).await;
+                "SIGTERM"
+            }
+            None => std::future::pending().await,
+        })
+        .await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_signal_waits_and_the_second_does_not() {
+        let start = tokio::time::Instant::now();
+        signals(slow(), &[5]).await.unwrap();
+        assert_eq!(start.elapsed(), Duration::from_secs(15));
+
+        let start = tokio::time::Instant::now();
+        let error = signals(slow(), &[5, 2]).await.unwrap_err();
+        assert_eq!(start.elapsed(), Duration::from_secs(7));
+        assert_eq!(error, "SIGTERM came a second time: stopped without waiting");
+    }
 
     fn parse(arguments: &[&str]) -> Command {
         Arguments::try_parse_from(arguments).unwrap().command
