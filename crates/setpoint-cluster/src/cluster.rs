@@ -1,6 +1,7 @@
 //! A whole cluster: API server, built-in controllers and nodes in one process.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::Controllers;
+use crate::endpoints::ServiceEndpoints;
+use crate::garbage::{GarbageCollector, Graph};
 use crate::hollow::HollowRuntime;
 use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
 use crate::recorder::Recorder;
+use crate::volumes::{self, ClaimBinder, VolumeReclaimer};
 use crate::{scheduler, statefulset};
 
 /// Address of the cluster's name server, as kubeadm and others choose it.
@@ -28,6 +32,7 @@ pub struct ClusterBuilder {
     clock: Option<Clock>,
     entropy: Option<Entropy>,
     volume_refresh: Duration,
+    data_dir: PathBuf,
 }
 
 /// A cluster that runs in this process until it is dropped.
@@ -89,6 +94,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// The folder in which volumes get their directories; `/var/lib/setpoint` by default, which hollow nodes never
+    /// touch.
+    pub fn data_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.data_dir = folder.into();
+        self
+    }
+
     /// Starts it. Needs a tokio runtime; a current-thread one with a paused clock will do.
     pub async fn start(self) -> kube::Result<Cluster> {
         let clock = self.clock.unwrap_or_else(Clock::system);
@@ -102,7 +114,9 @@ impl ClusterBuilder {
             .recorder(Arc::new(recorder))
             .build();
         let stop = CancellationToken::new();
-        let controllers = built_in().run(api.on_first_use(), runtime, stop.clone());
+        create_default_class(&client).await?;
+        let controllers =
+            built_in(&self.data_dir.join("volumes")).run(api.on_first_use(), runtime, stop.clone());
         let mut cluster = Cluster {
             api,
             client,
@@ -128,12 +142,23 @@ impl ClusterBuilder {
     }
 }
 
-fn built_in() -> Controllers {
-    Controllers::default().when_used("", "pods", scheduler::controller()).when_used(
-        "apps",
-        "statefulsets",
-        statefulset::controller(),
-    )
+fn built_in(volumes: &Path) -> Controllers {
+    let graph = Arc::new(Graph::default());
+    Controllers::default()
+        .when_used("", "pods", scheduler::controller())
+        .when_used("apps", "statefulsets", statefulset::controller())
+        .when_used("", "services", ServiceEndpoints::controller())
+        .when_used("", "persistentvolumeclaims", ClaimBinder::controller(volumes.to_owned()))
+        .when_used("", "persistentvolumes", VolumeReclaimer::controller(volumes.to_owned()))
+        .for_each_kind(move |used| GarbageCollector::for_kind(used, &graph).map(Into::into))
+}
+
+async fn create_default_class(client: &Client) -> kube::Result<()> {
+    let classes: kube::Api<k8s_openapi::api::storage::v1::StorageClass> = kube::Api::all(client.clone());
+    match classes.create(&kube::api::PostParams::default(), &volumes::default_class()).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other.map(drop),
+    }
 }
 
 impl Cluster {
@@ -144,6 +169,7 @@ impl Cluster {
             clock: None,
             entropy: None,
             volume_refresh: Duration::from_secs(60),
+            data_dir: PathBuf::from("/var/lib/setpoint"),
         }
     }
 

@@ -14,6 +14,7 @@ use setpoint::kube::api::{ApiResource, DynamicObject};
 use setpoint::kube::core::{GroupVersionKind, PartialObjectMeta};
 use setpoint::kube::{ResourceExt, discovery};
 use setpoint::{Action, Context, Controller, Key, Kind, Patch, Reconciler, Result, Target, Verb};
+use setpoint_apiserver::ResourceName;
 
 use decide::{Owner, Propagation, Step};
 pub(crate) use graph::Graph;
@@ -29,7 +30,22 @@ pub(crate) struct GarbageCollector {
 }
 
 impl GarbageCollector {
-    pub(crate) fn controller(kind: &Kind, graph: &Arc<Graph>) -> Controller<Self> {
+    /// The collector of a kind that is in use; none for kinds whose objects come and go by themselves, as upstream.
+    pub(crate) fn for_kind(used: &ResourceName, graph: &Arc<Graph>) -> Option<Controller<Self>> {
+        if used.plural == "events" {
+            return None;
+        }
+        let kind = Kind {
+            group: used.group.clone(),
+            version: used.version.clone(),
+            kind: used.kind.clone(),
+            plural: used.plural.clone(),
+            namespaced: used.namespaced,
+        };
+        Some(Self::controller(&kind, graph))
+    }
+
+    fn controller(kind: &Kind, graph: &Arc<Graph>) -> Controller<Self> {
         let resource = ApiResource {
             group: kind.group.clone(),
             version: kind.version.clone(),

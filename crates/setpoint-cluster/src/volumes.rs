@@ -4,6 +4,7 @@ mod decide;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -75,7 +76,7 @@ impl Reconciler for ClaimBinder {
         );
         let key = Key::of(&*claim);
         match step {
-            ClaimStep::Settled => {}
+            ClaimStep::Settled => return Ok(Action::await_change()),
             ClaimStep::Unprotect => {
                 let kept: Vec<_> =
                     claim.finalizers().iter().filter(|name| *name != CLAIM_PROTECTION).collect();
@@ -113,9 +114,11 @@ impl Reconciler for ClaimBinder {
             }
             ClaimStep::Wait { reason, note, warning } => {
                 cx.event(if warning { Event::warning(reason, note) } else { Event::normal(reason, note) });
+                return Ok(Action::await_change());
             }
         }
-        Ok(Action::await_change())
+        // One step has been made; whether another one follows is decided on what it has led to.
+        Ok(Action::requeue(Duration::ZERO))
     }
 }
 
@@ -153,7 +156,7 @@ impl Reconciler for VolumeReclaimer {
             None => None,
         };
         match decide::volume(&volume, claim.as_ref()) {
-            VolumeStep::Settled => {}
+            VolumeStep::Settled => return Ok(Action::await_change()),
             VolumeStep::Report(phase) => {
                 cx.status(json!({"phase": phase})).await?;
             }
@@ -169,7 +172,7 @@ impl Reconciler for VolumeReclaimer {
                 cx.patch::<PersistentVolume>(Key::of(&*volume), Patch::Merge(patch)).await?;
             }
         }
-        Ok(Action::await_change())
+        Ok(Action::requeue(Duration::ZERO))
     }
 }
 

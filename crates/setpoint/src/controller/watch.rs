@@ -201,8 +201,10 @@ fn add<K: Object>(
     Add {
         cause: Cause::new(reason, Some(object)),
         class: if *origin == Origin::Initial { Class::Background } else { Class::Fresh },
-        echo: matches!(origin, Origin::Own { controller: writer, key: written }
-            if writer == controller && written == key),
+        // That something is gone is news even to the one who deleted it: what waits for it goes on from here.
+        echo: transition.new.is_some()
+            && matches!(origin, Origin::Own { controller: writer, key: written }
+                if writer == controller && written == key),
         renews: false,
     }
 }

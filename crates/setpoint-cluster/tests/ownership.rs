@@ -1,0 +1,219 @@
+//! Garbage collection, endpoints and volumes on a cluster of hollow nodes, in simulated time.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use setpoint_cluster::Cluster;
+use tokio::time::{Instant, sleep};
+
+async fn cluster() -> Cluster {
+    Cluster::builder().hollow_nodes(1).seed(1).start().await.unwrap()
+}
+
+fn api<K>(client: &Client) -> Api<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(client.clone(), "default")
+}
+
+async fn create<K>(client: &Client, object: Value) -> K
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    api::<K>(client).create(&PostParams::default(), &object).await.unwrap()
+}
+
+/// Probes until it gives `Ok`; the message is what was seen last.
+async fn eventually<T>(what: &str, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match probe().await {
+            Ok(value) => return value,
+            Err(seen) if Instant::now() > deadline => panic!("{what}: not so after 60 s; last seen: {seen}"),
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+fn config_map(name: &str, owners: &[&ConfigMap]) -> Value {
+    let owners: Vec<_> = owners
+        .iter()
+        .map(|owner| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid(),
+                   "blockOwnerDeletion": true})
+        })
+        .collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    let list = api::<ConfigMap>(client).list(&ListParams::default()).await.unwrap();
+    list.iter().map(ResourceExt::name_any).filter(|name| name != "kube-root-ca.crt").collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_goes_with_its_last_owner() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let a: ConfigMap = create(&client, config_map("a", &[])).await;
+    let b: ConfigMap = create(&client, config_map("b", &[])).await;
+    let child: ConfigMap = create(&client, config_map("child", &[&a, &b])).await;
+    let _: ConfigMap = create(&client, config_map("grandchild", &[&child])).await;
+    api::<ConfigMap>(&client).delete("a", &DeleteParams::default()).await.unwrap();
+    eventually("the child to be owned by b alone", async || {
+        let child = api::<ConfigMap>(&client).get("child").await.map_err(|error| error.to_string())?;
+        let owners: Vec<_> = child.owner_references().iter().map(|owner| owner.name.clone()).collect();
+        if owners == ["b"] { Ok(()) } else { Err(format!("{owners:?}")) }
+    })
+    .await;
+    api::<ConfigMap>(&client).delete("b", &DeleteParams::default()).await.unwrap();
+    eventually("all of them to be gone", async || {
+        let left = names(&client).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_stays_and_foreground_waits() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let owner: ConfigMap = create(&client, config_map("owner", &[])).await;
+    let _: ConfigMap = create(&client, config_map("orphan", &[&owner])).await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    api::<ConfigMap>(&client).delete("owner", &orphan).await.unwrap();
+    eventually("the owner to be gone and the orphan to be free", async || {
+        let left = names(&client).await;
+        let orphan = api::<ConfigMap>(&client).get("orphan").await.map_err(|error| error.to_string())?;
+        let owners = orphan.owner_references().len();
+        if left == ["orphan"] && owners == 0 { Ok(()) } else { Err(format!("{left:?}, {owners} owners")) }
+    })
+    .await;
+
+    let owner: ConfigMap = create(&client, config_map("owner", &[])).await;
+    let mut child: ConfigMap = serde_json::from_value(config_map("child", &[&owner])).unwrap();
+    child.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+    api::<ConfigMap>(&client).create(&PostParams::default(), &child).await.unwrap();
+    api::<ConfigMap>(&client).delete("owner", &DeleteParams::foreground()).await.unwrap();
+    eventually("the child to be deleted, but held", async || {
+        let child = api::<ConfigMap>(&client).get("child").await.map_err(|error| error.to_string())?;
+        if child.metadata.deletion_timestamp.is_some() { Ok(()) } else { Err("not deleted".to_owned()) }
+    })
+    .await;
+    assert!(names(&client).await.contains(&"owner".to_owned()), "the owner went before its child");
+    let free = json!({"metadata": {"finalizers": null}});
+    api::<ConfigMap>(&client)
+        .patch("child", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(free))
+        .await
+        .unwrap();
+    eventually("owner and child to be gone", async || {
+        let left = names(&client).await;
+        if left == ["orphan"] { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_never_was_is_no_owner() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "nobody"}]);
+    let mut object = config_map("child", &[]);
+    object["metadata"]["ownerReferences"] = owner;
+    let _: ConfigMap = create(&client, object).await;
+    eventually("the child to be gone", async || {
+        let left = names(&client).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_points_at_its_ready_pods() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let _: Service = create(
+        &client,
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}),
+    )
+    .await;
+    let _: Pod = create(
+        &client,
+        json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web:1"}]}}),
+    )
+    .await;
+    let slices = ListParams::default().labels("kubernetes.io/service-name=web");
+    let ready = async |wanted: usize| {
+        eventually("the ready endpoints of the Service", async || {
+            let slices =
+                api::<EndpointSlice>(&client).list(&slices).await.map_err(|error| error.to_string())?;
+            let endpoints: Vec<_> =
+                slices.items.iter().flat_map(|slice| slice.endpoints.iter().flatten()).cloned().collect();
+            let ready = endpoints
+                .iter()
+                .filter(|endpoint| endpoint.conditions.as_ref().is_some_and(|c| c.ready == Some(true)))
+                .count();
+            if ready == wanted && !slices.items.is_empty() { Ok(()) } else { Err(format!("{endpoints:?}")) }
+        })
+        .await;
+    };
+    ready(1).await;
+    let other = json!({"metadata": {"labels": {"app": "other"}}});
+    api::<Pod>(&client)
+        .patch("web", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(other))
+        .await
+        .unwrap();
+    ready(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_gets_a_volume_and_gives_it_back() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let _: PersistentVolumeClaim = create(
+        &client,
+        json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+    )
+    .await;
+    let volume = eventually("the claim to be bound", async || {
+        let claim =
+            api::<PersistentVolumeClaim>(&client).get("data").await.map_err(|error| error.to_string())?;
+        let status = claim.status.unwrap_or_default();
+        let volume = claim.spec.unwrap_or_default().volume_name;
+        match (status.phase.as_deref(), volume) {
+            (Some("Bound"), Some(volume)) => Ok(volume),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let bound = volumes.get(&volume).await.unwrap();
+    assert_eq!(bound.spec.unwrap().storage_class_name.as_deref(), Some("standard"));
+    api::<PersistentVolumeClaim>(&client).delete("data", &DeleteParams::default()).await.unwrap();
+    eventually("the volume to be gone", async || match volumes.get_opt(&volume).await {
+        Ok(None) => Ok(()),
+        Ok(Some(volume)) => Err(format!("{:?} {:?}", volume.status, volume.metadata.finalizers)),
+        Err(error) => Err(error.to_string()),
+    })
+    .await;
+}
