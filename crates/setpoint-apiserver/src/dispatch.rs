@@ -152,7 +152,7 @@ fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
             return Err(Status::no_resource());
         }
         if request.verb == "create" {
-            return Err(Status::bad_request("an empty namespace may not be set during creation"));
+            return Err(Status::method_not_allowed());
         }
     }
     if request.subresource.is_empty() {
@@ -163,7 +163,12 @@ fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
         }
         return Ok(());
     }
-    if resource.has_subresource(&request.subresource) { Ok(()) } else { Err(Status::no_resource()) }
+    match resource.has_subresource(&request.subresource) {
+        true => Ok(()),
+        // Upstream looks for an object first, and names it.
+        false if resource.custom().is_some() => Err(Status::not_found(resource.subject(&request.name))),
+        false => Err(Status::no_resource()),
+    }
 }
 
 impl Call<'_> {

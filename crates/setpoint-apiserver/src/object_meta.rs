@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::catalog::Resource;
 use crate::object::Metadata;
 use crate::status::Cause;
 
@@ -97,8 +98,15 @@ pub(crate) fn check_qualified(text: &str) -> Vec<String> {
     errors
 }
 
+/// Finalizers of the system, which need no domain.
+pub(crate) fn is_standard_finalizer(name: &str) -> bool {
+    matches!(name, "kubernetes" | "orphan" | "foregroundDeletion")
+}
+
 /// Checks metadata that is new, or that an update may have changed.
-pub(crate) fn validate(object: &Value, rule: NameRule, namespaced: bool) -> Vec<Cause> {
+pub(crate) fn validate(object: &Value, resource: &Resource) -> Vec<Cause> {
+    let (rule, namespaced, built_in) =
+        (resource.name_rule(), resource.namespaced, resource.custom().is_none());
     let mut causes = Vec::new();
     let generate = object.meta("generateName");
     if !generate.is_empty() {
@@ -121,8 +129,13 @@ pub(crate) fn validate(object: &Value, rule: NameRule, namespaced: bool) -> Vec<
     annotations(&object["metadata"]["annotations"], &mut causes);
     owners(&object["metadata"]["ownerReferences"], &mut causes);
     for (index, finalizer) in object.finalizers().iter().enumerate() {
+        let field = || format!("metadata.finalizers[{index}]");
         for error in check_qualified(finalizer) {
-            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), &json!(finalizer), &error));
+            causes.push(Cause::invalid(field(), &json!(finalizer), &error));
+        }
+        if built_in && !finalizer.contains('/') && !is_standard_finalizer(finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(field(), &json!(finalizer), detail));
         }
     }
     causes
@@ -239,8 +252,8 @@ mod tests {
             "name": "A", "labels": {"a": "-"}, "ownerReferences": [{"kind": "A", "name": "b", "uid": "c"}],
             "finalizers": ["x/"],
         }});
-        let fields: Vec<String> =
-            validate(&object, NameRule::Subdomain, true).into_iter().map(|cause| cause.field).collect();
+        let resource = Resource::built_in(setpoint_kinds::by_kind("", "v1", "ConfigMap").unwrap());
+        let fields: Vec<String> = validate(&object, &resource).into_iter().map(|cause| cause.field).collect();
         assert_eq!(
             fields,
             [

@@ -42,6 +42,11 @@ fn unchanged(field: &str, new: &Value, old: &Value, causes: &mut Vec<Cause>) {
 fn names(definition: &Value, causes: &mut Vec<Cause>) {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().unwrap_or_default();
+    let plural = spec["names"]["plural"].as_str().unwrap_or_default();
+    if definition.meta("name") != format!("{plural}.{group}") {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &definition.meta("name").into(), detail));
+    }
     if group.is_empty() {
         causes.push(Cause::required("spec.group", ""));
     } else if !group.contains('.') {
@@ -67,12 +72,6 @@ fn names(definition: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(path, &name.into(), detail));
         }
     }
-    let plural = spec["names"]["plural"].as_str().unwrap_or_default();
-    let expected = format!("{plural}.{group}");
-    if definition.meta("name") != expected {
-        let detail = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &definition.meta("name").into(), detail));
-    }
 }
 
 fn versions(definition: &Value, causes: &mut Vec<Cause>) {
@@ -83,6 +82,8 @@ fn versions(definition: &Value, causes: &mut Vec<Cause>) {
         return;
     }
     let mut seen: Vec<&str> = Vec::new();
+    // Upstream moves what all versions share to the top before it checks, and its errors name that place.
+    let shared = versions.iter().all(|version| version["schema"] == versions[0]["schema"]);
     for (index, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
         let name = version["name"].as_str().unwrap_or_default();
@@ -97,11 +98,18 @@ fn versions(definition: &Value, causes: &mut Vec<Cause>) {
         subresources(&path, version, causes);
         columns(&path, version, causes);
         let schema = &version["schema"]["openAPIV3Schema"];
-        let at = format!("{path}.schema.openAPIV3Schema");
         if schema.is_null() {
-            causes.push(Cause::required(at, "schemas are required"));
+            causes.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
             continue;
         }
+        if shared && index > 0 {
+            continue;
+        }
+        let at = if shared {
+            "spec.validation.openAPIV3Schema".to_owned()
+        } else {
+            format!("{path}.schema.openAPIV3Schema")
+        };
         let before = causes.len();
         structure(schema, &at, true, causes);
         if causes.len() == before {
@@ -299,7 +307,7 @@ mod tests {
             fields,
             [
                 "metadata.name",
-                "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[x].type",
+                "spec.validation.openAPIV3Schema.properties[spec].properties[x].type",
                 "spec.versions",
             ]
         );

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::decode::check_kind;
-use super::prepare::refuse_invalid;
+use super::prepare::{finalizer_warnings, refuse_invalid};
 use super::shape::{Tracked, check, clean, storage_form, track};
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::object::Metadata;
@@ -43,16 +43,18 @@ impl Registry {
         let mut place = place.clone();
         let resource = place.resource.clone();
         check_kind(&resource, &mut object)?;
-        let warnings = clean(&resource, &mut object, options.validation)?;
+        let mut warnings = clean(&resource, &mut object, options.validation)?;
+        // What the server adds from here on belongs to nobody.
+        track(&resource, None, &mut object, options, "", tracked, self.clock.now());
         self.prepare_create(&mut place, &mut object)?;
         self.check_namespace(&place)?;
         self.check_escalation(&resource, &options.user, &object, None)?;
         self.admit_create(&resource, &mut object)?;
         let _allocating = self.allocate(&resource, &mut object, None)?;
-        let mut causes = object_meta::validate(&object, resource.name_rule(), resource.namespaced);
+        let mut causes = object_meta::validate(&object, &resource);
         causes.extend(check(&resource, &object, None, ""));
         refuse_invalid(&resource, &place.name, causes)?;
-        track(&resource, None, &mut object, options, "", tracked, self.clock.now());
+        warnings.extend(finalizer_warnings(&resource, &object));
         if options.dry_run {
             if self.get(&place).is_ok() {
                 return Err(Status::already_exists(resource.subject(&place.name)));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::definitions::{CLEANUP, set_condition};
 use super::list::ListOptions;
-use super::modify::{holds_namespace, is_finished, uid_precondition};
+use super::modify::{holds_namespace, is_finished};
 use super::options::{dry_run, refuse};
 use super::shape::served;
 use super::{Answer, Place, Registry, Written};
@@ -71,7 +71,7 @@ impl DeleteOptions {
             (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
             (None, None) => None,
             (Some(other), _) => {
-                let supported = ["Background", "Foreground", "Orphan"];
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
                 causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
                 None
             }
@@ -166,21 +166,24 @@ impl Registry {
 }
 
 fn check_preconditions(place: &Place, live: &Value, options: &DeleteOptions) -> Result<()> {
+    let subject = place.resource.invalid_subject(&place.name);
     if let Some(uid) = &options.uid
         && uid != live.meta("uid")
     {
-        return Err(uid_precondition(place, uid, live.meta("uid")));
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            live.meta("uid")
+        );
+        return Err(Status::conflict(subject, &why));
     }
     if let Some(version) = &options.version
         && version != live.meta("resourceVersion")
     {
-        return Err(Status::conflict(
-            place.resource.subject(&place.name),
-            &format!(
-                "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
-                live.meta("resourceVersion")
-            ),
-        ));
+        let why = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            live.meta("resourceVersion")
+        );
+        return Err(Status::conflict(subject, &why));
     }
     Ok(())
 }

@@ -23,7 +23,13 @@ pub(super) fn check_fields(resource: &Resource, selector: &FieldSelector) -> Res
             || built_in.iter().any(|(name, _)| *name == field)
             || resource.custom().is_some_and(|custom| custom.selectable.iter().any(|path| path == field));
         if !known {
-            return Err(Status::bad_request(format!("field label not supported: {field}")));
+            return Err(Status::bad_request(if resource.custom().is_none() && built_in.is_empty() {
+                format!(
+                    "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                )
+            } else {
+                format!("field label not supported: {field}")
+            }));
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::fields::{check_fields, field_of};
 use crate::catalog::Resource;
 use crate::request::Query;
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::status::{Cause, Result, Status, Subject};
+use crate::status::{Cause, Result, Status};
 use crate::store::{Key, Snapshot, Stored};
 
 #[derive(Clone, Debug, Default)]
@@ -47,9 +47,9 @@ impl ListOptions {
     pub(super) fn revision(&self) -> Result<u64> {
         let Some(text) = &self.version else { return Ok(0) };
         text.parse().map_err(|_| {
-            let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-            let cause = Cause::invalid("resourceVersion", &json!(text), &detail);
-            Status::invalid(Subject { group: "meta.k8s.io", kind: "ListOptions", name: "" }, vec![cause])
+            Status::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
         })
     }
 
@@ -197,7 +197,11 @@ fn token(revision: u64, next: &Key) -> String {
 }
 
 fn parse_token(text: &str) -> Result<(u64, Key)> {
-    let invalid = || Status::bad_request("continue key is not valid: the token was not made by this server");
+    let invalid = || {
+        Status::bad_request(
+            "invalid continue token: continue key is not valid: the token was not made by this server",
+        )
+    };
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
     let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     let start = token["start"].as_str().ok_or_else(invalid)?;

@@ -69,17 +69,18 @@ impl Registry {
             set_namespace(place, &mut new)?;
             check_version(place, &new, old)?;
             warnings.extend(clean(resource, &mut new, options.validation)?);
+            // What the server changes from here on belongs to nobody.
+            track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
             prepare_update(resource, subresource, &mut new, old);
             if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() && !new.is_deleting() {
                 self.accept_names(&mut new)?;
             }
             let _allocating = self.allocate(resource, &mut new, Some(old))?;
-            let mut causes = object_meta::validate(&new, resource.name_rule(), resource.namespaced);
+            let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
             refuse_invalid(resource, &place.name, causes)?;
             self.check_escalation(resource, &options.user, &new, Some(old))?;
-            track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
 
             let changed = keep_times(old, &mut new);
             let finished = is_finished(&new);
@@ -125,12 +126,10 @@ fn check_version(place: &Place, new: &Value, old: &Value) -> Result<()> {
         }
         let detail = "must be specified for an update";
         let cause = Cause::invalid("metadata.resourceVersion", &0.into(), detail);
-        return Err(Status::invalid(place.resource.invalid_subject(&place.name), vec![cause]));
+        return Err(Status::invalid(place.resource.subject(&place.name), vec![cause]));
     }
     if version.parse::<u64>().is_err() {
-        let cause =
-            Cause::invalid("metadata.resourceVersion", &version.into(), "strconv.ParseUint: invalid syntax");
-        return Err(Status::invalid(place.resource.invalid_subject(&place.name), vec![cause]));
+        return Err(Status::unknown(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
     }
     if version == old.meta("resourceVersion") {
         Ok(())
@@ -139,10 +138,17 @@ fn check_version(place: &Place, new: &Value, old: &Value) -> Result<()> {
     }
 }
 
+/// The request is about another object of the same name; worded as the storage layer upstream words it.
 pub(super) fn uid_precondition(place: &Place, wanted: &str, live: &str) -> Status {
+    let resource = &place.resource;
+    let group = if resource.custom().is_some() { format!("{}/", resource.group) } else { String::new() };
+    let namespace = if resource.namespaced { format!("{}/", place.namespace) } else { String::new() };
+    let key = format!("/registry/{group}{}/{namespace}{}", resource.plural, place.name);
     Status::conflict(
-        place.resource.subject(&place.name),
-        &format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {live}"),
+        resource.subject(&place.name),
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {live}"
+        ),
     )
 }
 

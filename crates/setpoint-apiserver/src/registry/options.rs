@@ -74,10 +74,8 @@ impl WriteOptions {
 
 /// Reads the values of `dryRun`, of which only "All" exists.
 pub(super) fn dry_run(values: &[&str], causes: &mut Vec<Cause>) -> bool {
-    for &value in values {
-        if value != "All" {
-            causes.push(Cause::unsupported("dryRun", &json!(value), &["All"]));
-        }
+    if values.iter().any(|&value| value != "All") {
+        causes.push(Cause::unsupported("dryRun", &json!(values), &["All"]));
     }
     !values.is_empty()
 }

@@ -8,6 +8,7 @@ use crate::builtin;
 use crate::catalog::Resource;
 use crate::custom;
 use crate::object::{Metadata, copy_field, copy_meta, fields, meta_mut, set_meta};
+use crate::object_meta::is_standard_finalizer;
 use crate::status::{Cause, Result, Status};
 
 /// The length of the random part of a generated name, and how long the given part may be.
@@ -121,6 +122,15 @@ fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
         |key: &str| !matches!(key, "apiVersion" | "kind" | "metadata") && !(has_status && key == "status");
     new.iter().any(|(key, value)| counts(key) && old.get(key) != Some(value))
         || old.keys().any(|key| counts(key) && !new.contains_key(key))
+}
+
+/// Custom resources may have any finalizer, but those of nobody's domain may clash.
+pub(super) fn finalizer_warnings(resource: &Resource, object: &Value) -> Vec<String> {
+    let custom = resource.custom().is_some();
+    let bare = |name: &&str| custom && !name.contains('/') && !is_standard_finalizer(name);
+    object.finalizers().into_iter().filter(bare).map(|name| {
+        format!("metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers")
+    }).collect()
 }
 
 /// Fails with every wrong field, if there are any.
