@@ -36,6 +36,9 @@ const CLUSTER_INDEX: &str = "cluster";
 /// A volume claim that waits longer than this is a problem worth naming.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How soon to come back when the monitors have just been started.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
 /// How often a settled cluster is looked at although nothing changed.
 const RESYNC: Duration = Duration::from_secs(60);
 
@@ -141,6 +144,9 @@ impl Reconciler for RedisClusters {
         let observation = self
             .observe(cx, &cluster, &identity, settings.clone(), workload, credentials.as_ref(), &mut problems)
             .await?;
+        if observation.premature() {
+            return Ok(Action::requeue(FIRST_LOOK));
+        }
         let mut decision = decide(&observation);
         if matches!(decision.step, Step::Scale(_)) && !problems.is_empty() {
             decision.step = Step::Settled;

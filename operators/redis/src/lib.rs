@@ -23,6 +23,8 @@ mod observe;
 mod real;
 mod render;
 mod settings;
+#[cfg(test)]
+mod simulated;
 mod status;
 
 pub use controller::{RedisClusters, operator, operator_with};

@@ -2,11 +2,22 @@
 //! die and come back with what they wrote to disk, replicas lag, networks break, clients write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::observe::{Address, Command, Follower, Link, Place, Server, Target};
+use crate::observe::{
+    Address, Command, Credentials, Dial, DialError, Follower, Link, Place, Server, Session, SessionError,
+    Target,
+};
 use crate::render::{NOBODY, PORT, SEALED};
 
 /// How long a copy of the whole data takes.
@@ -35,12 +46,19 @@ pub struct ModelServer {
     pub isolated: bool,
     /// The operator does not reach it.
     pub hidden: bool,
+    /// Nothing that it sends arrives at other servers, though it receives.
+    pub muted: bool,
+    /// How long data takes from its primary.
+    pub delay: Duration,
     /// `maxmemory`.
     pub maxmemory: u64,
     /// `maxmemory-policy`.
     pub policy: String,
     /// Numbers of the writes that it has.
     pub log: Vec<u64>,
+    /// Cancelled when the process ends.
+    pub process: CancellationToken,
+    disk: String,
     persistent: bool,
     run: u64,
     loading_until: Instant,
@@ -49,7 +67,7 @@ pub struct ModelServer {
     link: ModelLink,
     heard: Instant,
     acks: BTreeMap<String, Instant>,
-    in_flight: Vec<u64>,
+    in_flight: Vec<(Instant, u64)>,
     lines: [u64; 2],
     offset: u64,
     quorum: u32,
@@ -64,21 +82,27 @@ enum ModelLink {
 }
 
 impl World {
-    /// Starts the process at `ip`, as `start.sh` does.
-    pub fn start(&mut self, ip: &str, persistent: bool, now: Instant) {
+    /// Starts the process at `ip` on the volume `disk`, as `start.sh` does.
+    pub fn start(&mut self, ip: &str, disk: &str, persistent: bool, now: Instant) {
         self.serial += 2;
-        let before = self.servers.remove(ip);
-        let (isolated, hidden) =
-            before.as_ref().map_or((false, false), |server| (server.isolated, server.hidden));
+        let before = self.servers.iter().find(|(_, server)| server.disk == disk).map(|(ip, _)| ip.clone());
+        let before = before.and_then(|ip| self.servers.remove(&ip));
+        let faults = before
+            .as_ref()
+            .map_or((false, false, false), |server| (server.isolated, server.hidden, server.muted));
         let log = before.filter(|server| server.persistent).map(|server| server.log).unwrap_or_default();
         let loading_until = now + if log.is_empty() { Duration::ZERO } else { Duration::from_millis(200) };
         let server = ModelServer {
             running: true,
-            isolated,
-            hidden,
+            isolated: faults.0,
+            hidden: faults.1,
+            muted: faults.2,
+            delay: Duration::ZERO,
             maxmemory: 805_306_368,
             policy: "noeviction".into(),
             log,
+            process: CancellationToken::new(),
+            disk: disk.to_owned(),
             persistent,
             run: self.serial,
             loading_until,
@@ -101,6 +125,7 @@ impl World {
     pub fn kill(&mut self, ip: &str) {
         if let Some(server) = self.servers.get_mut(ip) {
             server.running = false;
+            server.process.cancel();
             server.in_flight.clear();
         }
     }
@@ -205,6 +230,14 @@ impl World {
         })
     }
 
+    /// What the readiness probe says of the server on the volume `disk`.
+    pub fn ready(&self, disk: &str, now: Instant) -> bool {
+        self.servers.values().any(|server| {
+            let linked = server.primary || server.link == ModelLink::Up;
+            server.disk == disk && server.running && now >= server.loading_until && linked
+        })
+    }
+
     /// A client writes to the server at `ip`; true if it was told that this was done.
     pub fn write(&mut self, ip: &str, now: Instant) -> bool {
         if !self.accepts_writes(ip, now) {
@@ -212,20 +245,13 @@ impl World {
         }
         self.serial += 1;
         let number = self.serial;
-        let isolated = self.servers[ip].isolated;
         if let Some(server) = self.servers.get_mut(ip) {
             server.log.push(number);
             server.offset += 10;
         }
-        if !isolated {
-            for replica in self.servers.values_mut() {
-                if replica.of.as_deref() == Some(ip)
-                    && !replica.primary
-                    && replica.link == ModelLink::Up
-                    && !replica.isolated
-                {
-                    replica.in_flight.push(number);
-                }
+        for replica in self.servers.values_mut() {
+            if replica.of.as_deref() == Some(ip) && !replica.primary && replica.link == ModelLink::Up {
+                replica.in_flight.push((now + replica.delay, number));
             }
         }
         self.acknowledged.insert(number);
@@ -245,20 +271,30 @@ impl World {
     }
 
     fn replicate(&mut self, name: &str, replica: &mut ModelServer, now: Instant) {
-        for number in std::mem::take(&mut replica.in_flight) {
+        let Some(of) = replica.of.clone() else { return };
+        let mut source = self.servers.get_mut(&of);
+        if replica.isolated || source.as_ref().is_some_and(|source| source.isolated) {
+            // Nothing arrives, but nobody hangs up: an open link stays open, and data is sent again later.
+            return;
+        }
+        if let Some(source) = source.as_mut().filter(|source| source.muted && source.running) {
+            if source.primary && replica.link == ModelLink::Up {
+                source.acks.insert(name.to_owned(), now);
+            }
+            return;
+        }
+        let arrived = replica.in_flight.iter().take_while(|(at, _)| *at <= now).count();
+        for (_, number) in replica.in_flight.drain(..arrived) {
             replica.log.push(number);
             replica.offset += 10;
-        }
-        let Some(of) = replica.of.clone() else { return };
-        let source = self.servers.get_mut(&of);
-        if replica.isolated || source.as_ref().is_some_and(|source| source.isolated) {
-            // Nothing arrives, but nobody hangs up: an open link stays open.
-            return;
         }
         let Some(source) =
             source.filter(|source| source.running && source.primary && now >= source.loading_until)
         else {
-            replica.link = ModelLink::Down;
+            // What was sent before is read before the end of the connection is seen.
+            if replica.in_flight.is_empty() {
+                replica.link = ModelLink::Down;
+            }
             return;
         };
         let shares = source.lines.iter().any(|line| *line != 0 && replica.lines[0] == *line);
@@ -274,11 +310,100 @@ impl World {
             ModelLink::Syncing(until) if now < until => return,
             _ => {}
         }
+        if replica.link != ModelLink::Up {
+            replica.in_flight.clear();
+            replica.log.clone_from(&source.log);
+            replica.offset = source.offset;
+        }
         replica.link = ModelLink::Up;
-        replica.log.clone_from(&source.log);
-        replica.offset = source.offset;
         replica.lines = source.lines;
         replica.heard = now;
         source.acks.insert(name.to_owned(), now);
+    }
+}
+
+/// A world that monitors reach, with time that passes by itself.
+#[derive(Clone, Default)]
+pub struct SharedWorld(Arc<Mutex<World>>);
+
+impl SharedWorld {
+    /// Looks at or changes the world as it is now.
+    pub fn with<T>(&self, look: impl FnOnce(&mut World, Instant) -> T) -> T {
+        let now = Instant::now();
+        let mut world = self.0.lock();
+        world.advance(now);
+        look(&mut world, now)
+    }
+
+    /// Lets time pass in the world for as long as the returned future is polled.
+    pub async fn run(self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.with(|_, _| ());
+        }
+    }
+}
+
+impl Dial for SharedWorld {
+    fn dial(
+        &self,
+        address: Address,
+        _: Credentials,
+    ) -> BoxFuture<'static, Result<Box<dyn Session>, DialError>> {
+        let world = self.clone();
+        async move {
+            let (process, run) = world.with(|world, _| match world.servers.get(&address.ip) {
+                None => Err(DialError::Other("no route to host".into())),
+                Some(server) if server.isolated || server.hidden => Err(DialError::Other("timed out".into())),
+                Some(server) if !server.running => Err(DialError::Refused),
+                Some(server) => Ok((server.process.clone(), server.run)),
+            })?;
+            let closed = Box::pin(process.cancelled_owned());
+            Ok(Box::new(ModelSession { world, ip: address.ip, run, closed }) as Box<dyn Session>)
+        }
+        .boxed()
+    }
+}
+
+struct ModelSession {
+    world: SharedWorld,
+    ip: String,
+    run: u64,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl ModelSession {
+    fn same_process(&self, world: &World) -> Result<(), SessionError> {
+        let same = world.servers.get(&self.ip).is_some_and(|server| server.running && server.run == self.run);
+        if same { Ok(()) } else { Err(SessionError::Lost("connection reset".into())) }
+    }
+}
+
+impl Session for ModelSession {
+    fn observe(&mut self) -> BoxFuture<'_, Result<Server, SessionError>> {
+        async move {
+            let seen = self
+                .world
+                .with(|world, now| self.same_process(world).map(|()| world.server(&self.ip, now)))?;
+            match seen {
+                Some(server) => Ok(server),
+                None => futures::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn command(&mut self, command: Command) -> BoxFuture<'_, Result<(), SessionError>> {
+        async move {
+            let done = self.world.with(|world, now| {
+                self.same_process(world).map(|()| world.command(&self.ip, &command, now))
+            })?;
+            if done { Ok(()) } else { futures::future::pending().await }
+        }
+        .boxed()
+    }
+
+    fn poll_closed(&mut self, cx: &mut task::Context<'_>) -> task::Poll<()> {
+        self.closed.as_mut().poll(cx)
     }
 }

@@ -32,6 +32,10 @@ enum Event {
     Isolate(u32),
     /// The operator doesn't reach a server.
     Hide(u32),
+    /// What a server sends doesn't arrive anywhere, but it receives.
+    Mute(u32),
+    /// A replica's data comes late.
+    Delay(u32, u16),
     /// The network is whole again.
     Heal,
     /// A pod and its volume are deleted; a new pod comes.
@@ -50,10 +54,12 @@ struct Sim {
     replicas: u32,
     persistent: bool,
     steps: Vec<Step>,
+    looked: BTreeMap<u32, Instant>,
 }
 
 struct ModelPod {
     uid: String,
+    terminating: bool,
     role: Option<Role>,
 }
 
@@ -81,6 +87,7 @@ impl Sim {
             replicas: size,
             persistent,
             steps: Vec::new(),
+            looked: BTreeMap::new(),
         };
         sim.create_pods();
         sim
@@ -90,8 +97,8 @@ impl Sim {
         for ordinal in 0..self.replicas {
             if !self.pods.contains_key(&ordinal) {
                 let uid = format!("{}-{}", name(ordinal), self.steps.len());
-                self.pods.insert(ordinal, ModelPod { uid, role: None });
-                self.world.start(&ip(ordinal), self.persistent, self.now);
+                self.pods.insert(ordinal, ModelPod { uid, terminating: false, role: None });
+                self.world.start(&ip(ordinal), &ip(ordinal), self.persistent, self.now);
                 let track = self.tracks.get(&ordinal).map(Track::succeeded).unwrap_or_default();
                 self.tracks.insert(ordinal, track);
             }
@@ -108,7 +115,7 @@ impl Sim {
                 } else {
                     Node::Ready
                 },
-                terminating: false,
+                terminating: pod.terminating,
                 ready: true,
                 process: Process::Running,
                 role: pod.role,
@@ -148,22 +155,34 @@ impl Sim {
     fn tick(&mut self) -> Decision {
         self.now += TICK;
         self.world.advance(self.now);
+        let mut lost = false;
         for ordinal in 0..self.replicas {
             let track = self.tracks.entry(ordinal).or_default();
             let server = self.world.servers.get(&ip(ordinal));
             match self.world.server(&ip(ordinal), self.now) {
                 Some(server) => {
-                    track.reached(self.now, server);
+                    // Monitors look each second, or when poked; a broken connection shows at once.
+                    let due =
+                        self.looked.get(&ordinal).is_none_or(|at| self.now - *at >= Duration::from_secs(1));
+                    if due || track.answer(self.now).is_none() {
+                        track.reached(self.now, server);
+                        self.looked.insert(ordinal, self.now);
+                    }
                 }
-                None if server
-                    .is_some_and(|server| !server.running && !server.hidden && !server.isolated) =>
+                None if server.is_some_and(|server| {
+                    !server.running && !server.hidden && !server.isolated && !server.muted
+                }) =>
                 {
+                    lost |= track.silent_since().is_none() || track.answer(self.now).is_some();
                     track.refused(self.now);
                 }
                 None => {
-                    track.failed(self.now);
+                    lost |= track.failed(self.now);
                 }
             }
+        }
+        if lost {
+            self.looked.clear();
         }
         let observation = self.observe();
         let decision = decide(&observation);
@@ -223,6 +242,8 @@ impl Sim {
     fn act(&mut self, step: &Step) {
         let now = self.now;
         let mut command = |pod: &String, command: Command| {
+            // An order is followed by a look.
+            self.looked.remove(&ordinal(pod));
             self.world.command(&ip(ordinal(pod)), &command, now);
         };
         match step {
@@ -238,13 +259,14 @@ impl Sim {
             Step::Promote { pod, quorum } => command(pod, Command::Promote { quorum: *quorum }),
             Step::Set { pod, name, value } => command(pod, Command::Set { name, value: value.clone() }),
             Step::Delete { pod, .. } => {
-                // The kubelet of a ready node ends the process; the StatefulSet makes a new pod on the same volume.
                 let ordinal = ordinal(pod);
-                self.world.kill(&ip(ordinal));
-                self.pods.remove(&ordinal);
-                let track = self.tracks.get(&ordinal).map(Track::succeeded).unwrap_or_default();
-                self.tracks.insert(ordinal, track);
-                self.create_pods();
+                let muted = self.world.servers.get(&ip(ordinal)).is_some_and(|server| server.muted);
+                if let (true, Some(pod)) = (muted, self.pods.get_mut(&ordinal)) {
+                    // The kubelet cannot say that it is done.
+                    pod.terminating = true;
+                } else {
+                    self.replace(ordinal);
+                }
             }
             Step::Scale(replicas) => {
                 assert!(*replicas > self.replicas, "never fewer");
@@ -253,6 +275,13 @@ impl Sim {
             }
             Step::Wait(_) | Step::Settled => {}
         }
+    }
+
+    /// The kubelet of a ready node ends the process; the StatefulSet makes a new pod on the same volume.
+    fn replace(&mut self, ordinal: u32) {
+        self.world.kill(&ip(ordinal));
+        self.pods.remove(&ordinal);
+        self.create_pods();
     }
 
     /// The server that the Service leads to.
@@ -275,6 +304,13 @@ impl Sim {
             Event::Kill(which) => self.world.kill(&ip(which % self.replicas)),
             Event::Restart => self.restart(),
             Event::Isolate(which) => self.with(*which, |server| server.isolated = true),
+            Event::Mute(which) => self.with(*which, |server| {
+                server.muted = true;
+                server.hidden = true;
+            }),
+            Event::Delay(which, millis) => {
+                self.with(*which, |server| server.delay = Duration::from_millis(u64::from(*millis)));
+            }
             Event::Hide(which) => self.with(*which, |server| server.hidden = true),
             Event::Heal => self.heal(),
             Event::Wipe(which) => {
@@ -302,7 +338,7 @@ impl Sim {
             .map(|(ip, _)| ip.clone())
             .collect();
         for ip in dead {
-            self.world.start(&ip, self.persistent, self.now);
+            self.world.start(&ip, &ip, self.persistent, self.now);
         }
     }
 
@@ -310,6 +346,12 @@ impl Sim {
         for server in self.world.servers.values_mut() {
             server.isolated = false;
             server.hidden = false;
+            server.muted = false;
+        }
+        let ending: Vec<u32> =
+            self.pods.iter().filter(|(_, pod)| pod.terminating).map(|(&ordinal, _)| ordinal).collect();
+        for ordinal in ending {
+            self.replace(ordinal);
         }
     }
 
@@ -362,6 +404,7 @@ fn deaths() -> impl Strategy<Value = Event> {
         2 => (0u32..5).prop_map(Event::Kill),
         2 => Just(Event::Restart),
         1 => Just(Event::Forget),
+        1 => (0u32..5, 0u16..900).prop_map(|(which, millis)| Event::Delay(which, millis)),
     ]
 }
 
@@ -370,6 +413,8 @@ fn anything() -> impl Strategy<Value = Event> {
         8 => deaths(),
         1 => (0u32..5).prop_map(Event::Isolate),
         1 => (0u32..5).prop_map(Event::Hide),
+        1 => (0u32..5).prop_map(Event::Mute),
+        1 => (0u32..5, 0u16..3000).prop_map(|(which, millis)| Event::Delay(which, millis)),
         2 => Just(Event::Heal),
         1 => (0u32..5).prop_map(Event::Wipe),
         1 => (30u8..120).prop_map(Event::Run),
@@ -445,6 +490,51 @@ fn an_isolated_primary_is_fenced_before_another_is_promoted() {
     }
     sim.converge().unwrap();
     sim.settled();
+}
+
+#[test]
+fn a_primary_that_still_hears_its_replicas_is_waited_for() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    // It believes that its replicas follow, so it accepts writes until they were detached for a while.
+    sim.happen(&Event::Mute(0));
+    let start = sim.now;
+    while sim.service().is_none_or(|primary| primary == ip(0)) {
+        sim.tick();
+        assert!(sim.now - start < Duration::from_secs(20), "{:?}", sim.steps);
+    }
+    assert!(sim.now - start > Duration::from_secs(8));
+    sim.converge().unwrap();
+    sim.settled();
+}
+
+#[test]
+fn the_replica_with_most_of_the_stream_takes_over() {
+    for slow in [1, 2] {
+        let mut sim = Sim::new(3, true);
+        sim.converge().unwrap();
+        sim.happen(&Event::Delay(slow, 2500));
+        sim.world.write(&ip(0), sim.now);
+        sim.happen(&Event::Run(1));
+        sim.world.kill(&ip(0));
+        sim.happen(&Event::Run(30));
+        assert_eq!(sim.service(), Some(ip(3 - slow)), "{:?}", sim.steps);
+        sim.converge().unwrap();
+        sim.settled();
+        assert_eq!(sim.lost(), 0);
+    }
+}
+
+#[test]
+fn what_a_dead_primary_sent_last_is_read_first() {
+    let mut sim = Sim::new(2, true);
+    sim.converge().unwrap();
+    sim.happen(&Event::Delay(1, 700));
+    sim.world.write(&ip(0), sim.now);
+    sim.world.kill(&ip(0));
+    sim.happen(&Event::Run(30));
+    assert_eq!(sim.service(), Some(ip(1)), "{:?}", sim.steps);
+    assert_eq!(sim.lost(), 0);
 }
 
 #[test]

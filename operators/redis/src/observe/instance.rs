@@ -26,6 +26,15 @@ pub struct Observation {
     pub accept_data_loss: bool,
 }
 
+impl Observation {
+    /// Whether ready pods have not been looked at yet, as after the operator's start: nothing is known then.
+    pub fn premature(&self) -> bool {
+        self.instances
+            .values()
+            .any(|instance| !instance.looked && instance.pod.as_ref().is_some_and(|pod| pod.ready))
+    }
+}
+
 /// What must outlive the operator's process, kept in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
@@ -71,6 +80,8 @@ pub struct Instance {
     pub detached: Option<Instant>,
     /// Since when it has been silent, if known.
     pub silent: Option<Instant>,
+    /// Its monitor, if it has one, has looked at least once.
+    pub looked: bool,
     /// A volume exists that may hold data.
     pub volume: bool,
     /// Why the server refuses the operator's account.
@@ -109,6 +120,8 @@ pub enum Node {
     Ready,
     /// Not ready, or not known to be.
     Unknown,
+    /// The pod that was observed is gone; the one of its name has never answered, so it was never admitted.
+    Replaced,
     /// The node is gone or marked as out of service.
     Gone,
 }
@@ -149,6 +162,8 @@ pub enum Proof {
     Refused,
     /// The pod does not exist.
     Gone,
+    /// The pod that was observed is gone; the one of its name has never answered, so it was never admitted.
+    Replaced,
     /// The node is gone or marked as out of service.
     NodeGone,
     /// A human confirmed it.
@@ -162,6 +177,7 @@ impl Proof {
             Self::NotRunning => "its container does not run",
             Self::Refused => "it refuses connections",
             Self::Gone => "its pod is gone",
+            Self::Replaced => "its pod is gone, and the new one does not answer yet",
             Self::NodeGone => "its node is gone",
             Self::Confirmed => "confirmed by annotation",
         }
@@ -190,6 +206,7 @@ impl Instance {
                     View::Down(Proof::NotRunning)
                 }
                 (Node::Ready, _) if track.is_some_and(Track::dead) => View::Down(Proof::Refused),
+                _ if track.is_some_and(Track::untouched) => View::Down(Proof::Replaced),
                 _ => View::Unreachable { since: track.and_then(Track::silent_since).unwrap_or(now) },
             },
         };
@@ -202,6 +219,7 @@ impl Instance {
             linked: track.and_then(Track::linked).cloned(),
             detached: track.and_then(Track::detached),
             silent: track.and_then(Track::silent_since),
+            looked: track.is_none_or(Track::looked),
             volume,
             login: track.and_then(Track::login).map(str::to_owned),
         }

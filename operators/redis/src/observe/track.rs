@@ -32,12 +32,13 @@ pub struct Track {
     primary: Option<Sighting>,
     linked: Option<(Instant, Address)>,
     detached: Option<Instant>,
+    successor: bool,
 }
 
 impl Track {
     /// The track of the pod that takes this one's name: only the sighting as a primary stays true.
     pub fn succeeded(&self) -> Self {
-        Self { primary: self.primary.clone(), ..Self::default() }
+        Self { primary: self.primary.clone(), successor: true, ..Self::default() }
     }
 
     /// The server answered at `now`. Returns whether anything that matters changed.
@@ -61,6 +62,7 @@ impl Track {
                 now.saturating_duration_since(*at) > FRESH || before.digest() != server.digest()
             });
         self.seen = Some((now, server));
+        self.successor = false;
         self.failing = None;
         self.refused = None;
         self.dead = false;
@@ -104,6 +106,17 @@ impl Track {
     /// Whether the connection was refused twice, so that no process listens there.
     pub fn dead(&self) -> bool {
         self.dead
+    }
+
+    /// Whether a first look succeeded or failed.
+    pub fn looked(&self) -> bool {
+        self.seen.is_some() || self.failing.is_some()
+    }
+
+    /// Whether the pod took the place of one that was seen before, and never answered: nothing runs in it
+    /// that the operator ever admitted.
+    pub fn untouched(&self) -> bool {
+        self.successor
     }
 
     /// Since when the server gives no answer, as far as known: never before the last answer.
