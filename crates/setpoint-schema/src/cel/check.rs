@@ -40,15 +40,15 @@ impl Check<'_> {
     /// Visits an expression and answers the schema of its value, where that is known.
     fn visit(&mut self, expression: &IdedExpr, scope: &Scope) -> Option<Schema> {
         match &expression.expr {
-            Expr::Ident(name) => match scope.get(name) {
-                Some(schema) => schema.clone(),
-                None => {
-                    if !name.starts_with('@') && self.context.get_variable(name.as_str()).is_none() {
-                        self.undeclared(name);
-                    }
-                    None
+            Expr::Ident(name) => {
+                if let Some(schema) = scope.get(name) {
+                    return schema.clone();
                 }
-            },
+                if !name.starts_with('@') && self.context.get_variable(name.as_str()).is_none() {
+                    self.undeclared(name);
+                }
+                None
+            }
             Expr::Select(select) => {
                 let schema = self.visit(&select.operand, scope)?;
                 self.field(&schema, &select.field)
@@ -91,14 +91,11 @@ impl Check<'_> {
                 let mut scope = scope.clone();
                 scope.insert(comprehension.accu_var.clone(), None);
                 // With two variables the first is an index or a key.
-                match &comprehension.iter_var2 {
-                    Some(second) => {
-                        scope.insert(comprehension.iter_var.clone(), None);
-                        scope.insert(second.clone(), item);
-                    }
-                    None => {
-                        scope.insert(comprehension.iter_var.clone(), item);
-                    }
+                if let Some(second) = &comprehension.iter_var2 {
+                    scope.insert(comprehension.iter_var.clone(), None);
+                    scope.insert(second.clone(), item);
+                } else {
+                    scope.insert(comprehension.iter_var.clone(), item);
                 }
                 self.visit(&comprehension.loop_cond, &scope);
                 self.visit(&comprehension.loop_step, &scope);
