@@ -153,7 +153,7 @@ impl Caches {
             .caches
             .lock()
             .iter()
-            .filter(|(id, _)| id.kind == *kind)
+            .filter(|(id, _)| id.kind.same_resource(kind))
             .map(|(_, cache)| Arc::clone(cache))
             .collect()
     }

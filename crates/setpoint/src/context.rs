@@ -248,6 +248,14 @@ impl<O: Object> Context<O> {
     }
 }
 
+impl<K> Resource<'_, K> {
+    /// Says that the objects of a kind known only at run time live outside namespaces.
+    pub fn cluster_scoped(mut self) -> Self {
+        self.kind = self.kind.cluster_scoped();
+        self
+    }
+}
+
 impl Access {
     pub(crate) fn owner_reference(&self) -> OwnerReference {
         OwnerReference {

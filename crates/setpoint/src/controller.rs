@@ -126,6 +126,13 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
+    /// Says that the objects of a kind known only at run time live outside namespaces. Call it first.
+    pub fn cluster_scoped(mut self) -> Self {
+        self.kind = self.kind.cluster_scoped();
+        self.rights = self.rights.cluster_scoped(&self.kind);
+        self
+    }
+
     /// Reconciles only the selected objects.
     pub fn selector(mut self, selector: Selector) -> Self {
         self.selector = selector;
@@ -193,6 +200,17 @@ impl<R: Reconciler> Controller<R> {
         K::DynamicType: Default,
     {
         self.watches.push(watch::index::<K>(Kind::of::<K>(), name, values));
+        self
+    }
+
+    /// As [`index`](Self::index), on a kind that is known at run time.
+    pub fn index_of<K: Object>(
+        mut self,
+        dynamic: &K::DynamicType,
+        name: &'static str,
+        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.watches.push(watch::index::<K>(K::kind_of(dynamic), name, values));
         self
     }
 

@@ -69,6 +69,11 @@ impl Kind {
         format!("{}/{}", self.collection_path(key.namespace.as_deref()), key.name)
     }
 
+    /// Whether both name the same resource in the same version, whatever is known about its scope.
+    pub(crate) fn same_resource(&self, other: &Self) -> bool {
+        (&self.group, &self.version, &self.plural) == (&other.group, &other.version, &other.plural)
+    }
+
     /// Whether `api_version` and `kind` name this group and kind, in whatever version.
     pub fn same_group_kind(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);

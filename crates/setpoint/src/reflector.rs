@@ -334,27 +334,4 @@ async fn timed<F: Future>(future: F) -> Result<F::Output, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_their_limit_and_start_again_after_quiet() {
-        let (mut back_off, entropy, now) = (BackOff::default(), Entropy::seeded(1), Instant::now());
-        let within =
-            |pause: Duration, base: Duration| assert!(pause >= base && pause < base * 2, "{pause:?}");
-        for base in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
-            within(back_off.pause(&entropy, now), Duration::from_millis(base));
-        }
-        within(back_off.pause(&entropy, now + QUIET), FIRST_BACK_OFF);
-    }
-
-    #[test]
-    fn a_compacted_version_leads_to_a_list_and_an_impossible_list_to_a_quorum_list() {
-        let gone = || Failure::Event { code: 410, message: "too old resource version".to_owned() };
-        assert_eq!(gone().next(Next::Watch), (Next::List, false));
-        assert_eq!(gone().next(Next::List), (Next::QuorumList, true));
-        assert_eq!(Failure::Silent.next(Next::Watch), (Next::Watch, true));
-        let busy = Failure::Event { code: 429, message: String::new() };
-        assert_eq!(busy.next(Next::List), (Next::List, true));
-    }
-}
+mod tests;

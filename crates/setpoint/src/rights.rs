@@ -113,6 +113,23 @@ impl Rights {
         self.0.iter()
     }
 
+    /// The same, with `kind` outside namespaces.
+    pub(crate) fn cluster_scoped(self, kind: &Kind) -> Self {
+        let of_kind = |target: &Target| {
+            let resource = target.resource.split('/').next().unwrap_or_default();
+            target.group == kind.group && resource == kind.plural
+        };
+        Self(
+            self.0
+                .into_iter()
+                .map(|(target, verbs)| {
+                    let namespaced = target.namespaced && !of_kind(&target);
+                    (Target { namespaced, ..target }, verbs)
+                })
+                .collect(),
+        )
+    }
+
     /// Whether `verb` on `kind`, or on its sub-resource, was declared.
     pub fn allow(&self, kind: &Kind, subresource: Option<&str>, verb: Verb) -> bool {
         let resource = match subresource {

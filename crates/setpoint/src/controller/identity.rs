@@ -35,7 +35,7 @@ impl Declared {
 pub(crate) fn find<K: Object>(caches: &[Declared], kind: &Kind) -> Option<Arc<Cache<K>>> {
     let declared = caches
         .iter()
-        .find(|declared| declared.representation == TypeId::of::<K>() && declared.kind == *kind)?;
+        .find(|declared| declared.representation == TypeId::of::<K>() && declared.kind.same_resource(kind))?;
     Arc::clone(&declared.cache).downcast().ok()
 }
 

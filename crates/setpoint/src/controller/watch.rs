@@ -35,6 +35,12 @@ impl<K: Object> Watch<K> {
         Self { kind: K::kind_of(dynamic), selector: Selector::all(), predicate: None }
     }
 
+    /// Says that the objects of a kind known only at run time live outside namespaces.
+    pub fn cluster_scoped(mut self) -> Self {
+        self.kind = self.kind.cluster_scoped();
+        self
+    }
+
     /// Only these changes.
     pub fn when(mut self, predicate: Predicate<K>) -> Self {
         self.predicate = Some(predicate);
@@ -246,6 +252,16 @@ impl Lookup {
         K::DynamicType: Default,
     {
         find::<K>(&self.caches, &Kind::of::<K>()).map(|cache| cache.list(namespace)).unwrap_or_default()
+    }
+
+    /// As [`get`](Self::get), of a kind that is known at run time.
+    pub fn get_of<K: Object>(&self, dynamic: &K::DynamicType, key: &Key) -> Option<Arc<K>> {
+        find::<K>(&self.caches, &K::kind_of(dynamic))?.get(key)
+    }
+
+    /// As [`list`](Self::list), of a kind that is known at run time.
+    pub fn list_of<K: Object>(&self, dynamic: &K::DynamicType, namespace: Option<&str>) -> Vec<Arc<K>> {
+        find::<K>(&self.caches, &K::kind_of(dynamic)).map(|cache| cache.list(namespace)).unwrap_or_default()
     }
 
     /// The cached objects of `K` whose index has `value`, by key.
