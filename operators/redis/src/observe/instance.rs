@@ -120,8 +120,6 @@ pub enum Node {
     Ready,
     /// Not ready, or not known to be.
     Unknown,
-    /// The pod that was observed is gone; the one of its name has never answered, so it was never admitted.
-    Replaced,
     /// The node is gone or marked as out of service.
     Gone,
 }

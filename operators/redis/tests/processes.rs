@@ -1,0 +1,275 @@
+//! The operator with real redis-server processes as pods of a real process node.
+//!
+//! Without a test harness, because the sandbox must be entered before the first thread exists. Skipped, saying
+//! why, where no redis-server is installed or the kernel refuses namespaces.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test, but without the attribute that says so"
+)]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::{CustomResourceExt, ResourceExt};
+use redis_operator::api::{Phase, RedisCluster};
+use serde_json::{Value, json};
+use setpoint_cluster::kubelet::Signal;
+use setpoint_cluster::{Cluster, Identity};
+use setpoint_node::{JoinOptions, Machine, MachineOptions};
+use setpoint_test::eventually;
+use tokio::time::{Instant, sleep};
+
+const NAMESPACE: &str = "shop";
+const BOUND: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|folder| folder.join("redis-server").exists()) {
+        println!("test processes ... ignored, no redis-server is installed");
+        return ExitCode::SUCCESS;
+    }
+    let sandbox = match setpoint_node::enter(Vec::new()) {
+        Ok(sandbox) => sandbox,
+        Err(error) => {
+            println!("test processes ... ignored, {error}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.block_on(story(sandbox, folder.path()));
+    }));
+    println!("test processes ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn apply(cluster: &Cluster, object: &Value) {
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let kind = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = match object.namespace() {
+        Some(namespace) => Api::namespaced_with(cluster.client(), &namespace, &resource),
+        None => Api::all_with(cluster.client(), &resource),
+    };
+    api.patch(&object.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&object)).await.unwrap();
+}
+
+fn api<K>(cluster: &Cluster) -> Api<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(cluster.client(), NAMESPACE)
+}
+
+/// What happened, for messages.
+async fn explain(cluster: &Cluster) -> String {
+    let mut story = String::new();
+    for pod in api::<Pod>(cluster).list(&ListParams::default()).await.unwrap() {
+        story += &format!(
+            "{} {:?} {:?}\n",
+            pod.name_any(),
+            pod.labels(),
+            pod.status.as_ref().map(|status| &status.container_statuses)
+        );
+        if let Ok(log) = api::<Pod>(cluster)
+            .logs(&pod.name_any(), &kube::api::LogParams { tail_lines: Some(5), ..Default::default() })
+            .await
+        {
+            story += &log;
+        }
+    }
+    for event in
+        api::<k8s_openapi::api::events::v1::Event>(cluster).list(&ListParams::default()).await.unwrap()
+    {
+        story += &format!(
+            "{:?} {:?} {:?}\n",
+            event.regarding.and_then(|about| about.name),
+            event.reason,
+            event.note
+        );
+    }
+    for claim in api::<PersistentVolumeClaim>(cluster).list(&ListParams::default()).await.unwrap() {
+        story += &format!("{} {:?}\n", claim.name_any(), claim.status);
+    }
+    story
+}
+
+async fn ready(cluster: &Cluster, size: i32) -> String {
+    let clusters = api::<RedisCluster>(cluster);
+    let waited = eventually(format!("{size} servers are ready"), BOUND, async || {
+        let status =
+            clusters.get("orders").await.map_err(|error| error.to_string())?.status.ok_or("no status")?;
+        let ready = status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let done = ready && status.ready_replicas == size && status.phase == Some(Phase::Running);
+        if done { Ok(status.current_primary.unwrap()) } else { Err(format!("{status:#?}")) }
+    });
+    match waited.await {
+        Ok(primary) => primary,
+        Err(error) => panic!("{error}\n{}", explain(cluster).await),
+    }
+}
+
+/// Writes through the Service's address; a connection for each try, as a client does that lost its own.
+async fn write(url: &str, key: &str) -> bool {
+    let client = redis::Client::open(url).unwrap();
+    let set = async {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("SET").arg(key).arg("x").exec_async(&mut connection).await
+    };
+    tokio::time::timeout(Duration::from_millis(500), set).await.is_ok_and(|done| done.is_ok())
+}
+
+#[expect(clippy::too_many_lines, reason = "one story")]
+async fn story(sandbox: setpoint_node::Sandbox, folder: &std::path::Path) {
+    let start = Instant::now();
+    let step = |what: &str| println!("{:6.2} s  {what}", start.elapsed().as_secs_f32());
+    let cluster = Cluster::builder().hollow_nodes(0).data_dir(folder.join("cluster")).start().await.unwrap();
+    let options = MachineOptions { data_dir: folder.join("machine"), images_dir: None };
+    let machine = Machine::new(sandbox, &options, *cluster.clock()).unwrap();
+    let _nodes = machine.join(&cluster, &JoinOptions { nodes: 2, ..JoinOptions::default() }).await.unwrap();
+    apply(&cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await;
+    apply(&cluster, &serde_json::to_value(RedisCluster::crd()).unwrap()).await;
+
+    let operator = redis_operator::operator();
+    let home = "redis-operator-system";
+    apply(&cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}})).await;
+    for object in operator.install(home).access().unwrap() {
+        apply(&cluster, &object).await;
+    }
+    let client = cluster.client_as(Identity::service_account(home, operator.name(), "some-uid"));
+    tokio::spawn(operator.client(client).run_until(std::future::pending()));
+
+    let object = json!({"apiVersion": "cache.example.com/v1alpha1", "kind": "RedisCluster", "metadata": {"name": "orders"},
+        "spec": {"size": 3, "image": "redis", "version": "7.0", "storage": {"size": "1Gi"}}});
+    api::<RedisCluster>(&cluster)
+        .create(&PostParams::default(), &serde_json::from_value(object).unwrap())
+        .await
+        .unwrap();
+    let primary = ready(&cluster, 3).await;
+    step("three servers are ready");
+
+    let service = api::<Service>(&cluster).get("orders").await.unwrap();
+    let url = format!("redis://{}:6379", service.spec.unwrap().cluster_ip.unwrap());
+    let url: &'static str = url.leak();
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = tokio::spawn({
+        let stop = Arc::clone(&stop);
+        async move {
+            let (mut written, mut gap, mut last) = (BTreeSet::new(), Duration::ZERO, Instant::now());
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                let key = format!("key-{number}");
+                if write(url, &key).await {
+                    written.insert(key);
+                    gap = gap.max(last.elapsed());
+                    last = Instant::now();
+                }
+                sleep(Duration::from_millis(2)).await;
+            }
+            (written, gap)
+        }
+    });
+
+    let patch = async |spec: Value| {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        api::<RedisCluster>(&cluster).patch("orders", &PatchParams::default(), &patch).await.unwrap();
+    };
+    patch(json!({"size": 5})).await;
+    ready(&cluster, 5).await;
+    step("five servers are ready");
+
+    let secret = api::<Secret>(&cluster).get("orders-system").await.unwrap().data.unwrap();
+    let password = String::from_utf8(secret["setpoint"].0.clone()).unwrap();
+    patch(json!({"config": {"maxmemory": "100mb"}})).await;
+    eventually("every server has the new maxmemory", BOUND, async || {
+        for pod in api::<Pod>(&cluster).list(&ListParams::default()).await.unwrap() {
+            let ip = pod.status.and_then(|status| status.pod_ip).ok_or("no address")?;
+            let client = redis::Client::open(format!("redis://setpoint:{password}@{ip}:6379"))
+                .map_err(|error| error.to_string())?;
+            let mut connection =
+                client.get_multiplexed_async_connection().await.map_err(|error| error.to_string())?;
+            let config: Vec<String> = redis::cmd("CONFIG")
+                .arg("GET")
+                .arg("maxmemory")
+                .query_async(&mut connection)
+                .await
+                .map_err(|error| error.to_string())?;
+            if config[1] != "104857600" {
+                return Err(format!("{ip}: {config:?}"));
+            }
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+    step("maxmemory is in force everywhere");
+
+    machine.signal(NAMESPACE, &primary, "redis", Signal::Kill).await.unwrap();
+    eventually("another primary", BOUND, async || {
+        let status = api::<RedisCluster>(&cluster).get("orders").await.unwrap().status.unwrap();
+        if status.current_primary.as_ref() == Some(&primary) { Err(format!("{status:?}")) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    step("primary killed, another one serves");
+    assert_ne!(ready(&cluster, 5).await, primary, "a replica took over");
+    step("the old primary is back as a replica");
+
+    api::<PersistentVolumeClaim>(&cluster)
+        .delete(&format!("data-{primary}"), &DeleteParams::default())
+        .await
+        .unwrap();
+    let uid = api::<Pod>(&cluster).get(&primary).await.unwrap().uid();
+    api::<Pod>(&cluster).delete(&primary, &DeleteParams::default()).await.unwrap();
+    eventually("another pod", BOUND, async || {
+        let pod = api::<Pod>(&cluster).get_opt(&primary).await.unwrap();
+        if pod.is_some_and(|pod| pod.uid() != uid) { Ok(()) } else { Err("still the old one".to_owned()) }
+    })
+    .await
+    .unwrap();
+    ready(&cluster, 5).await;
+    step("a replica without pod and volume is in sync again");
+
+    stop.store(true, Ordering::Relaxed);
+    let (written, gap) = writer.await.unwrap();
+    let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("key-*").query_async(&mut connection).await.unwrap();
+    let keys: BTreeSet<String> = keys.into_iter().collect();
+    let lost: Vec<&String> = written.difference(&keys).collect();
+    assert!(lost.is_empty(), "acknowledged writes are gone: {lost:?}");
+    step(&format!("{} acknowledged writes are there; longest gap {gap:?}", written.len()));
+
+    api::<RedisCluster>(&cluster).delete("orders", &DeleteParams::default()).await.unwrap();
+    eventually("everything is gone", BOUND, async || {
+        let cluster_gone = api::<RedisCluster>(&cluster).get_opt("orders").await.unwrap().is_none();
+        let pods = api::<Pod>(&cluster).list(&ListParams::default()).await.unwrap().items.len();
+        let services = api::<Service>(&cluster).list(&ListParams::default()).await.unwrap().items.len();
+        if cluster_gone && pods + services == 0 {
+            Ok(())
+        } else {
+            Err(format!("{cluster_gone} {pods} {services}"))
+        }
+    })
+    .await
+    .unwrap();
+    step("deleted, with its children");
+}
