@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 use setpoint_cluster::kubelet::{Image, ImageError};
+use tracing::warn;
 
 use crate::protocol::RootSource;
 use crate::tool;
@@ -86,7 +87,12 @@ impl Images {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
         let Some((name, tag)) = name.rsplit_once('_').filter(|_| path.is_dir()) else { return };
         let described = fs::read(path.with_file_name(format!("{name}_{tag}.json"))).ok();
-        let config = described.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let config =
+            described.map_or_else(|| Ok(ImageConfig::default()), |bytes| serde_json::from_slice(&bytes));
+        let config = config.unwrap_or_else(|error| {
+            warn!(image = %path.display(), %error, "the image's description is not used");
+            ImageConfig::default()
+        });
         let source = RootSource::Directory(path.to_owned());
         self.0.insert(
             format!("{name}:{tag}"),

@@ -17,13 +17,17 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use setpoint_node::{JoinOptions, Machine, MachineOptions};
+//! use setpoint_node::{JoinOptions, Machine, MachineOptions, ProxyMode};
 //!
 //! let mut sandbox = setpoint_node::enter(vec![setpoint_node::listen("127.0.0.1:6443".parse()?)?])?;
 //! let listeners = (std::mem::take(&mut sandbox.outside), std::mem::take(&mut sandbox.inside));
 //! tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
 //!     let cluster = setpoint_cluster::Cluster::builder().hollow_nodes(0).start().await?;
-//!     let options = MachineOptions { data_dir: "/tmp/setpoint".into(), images_dir: None };
+//!     let options = MachineOptions {
+//!         data_dir: "/tmp/setpoint".into(),
+//!         images_dir: None,
+//!         proxy_mode: ProxyMode::Nftables,
+//!     };
 //!     let machine = Machine::new(sandbox, &options, *cluster.clock())?;
 //!     let nodes = machine.join(&cluster, &JoinOptions { api_port: Some(6443), ..JoinOptions::default() }).await?;
 //!     // Serve `cluster.api()` on the listeners, and wait.
@@ -56,7 +60,7 @@ mod spawner;
 mod tool;
 
 pub use join::{JoinError, JoinOptions, ProcessNodes};
-pub use machine::{Fault, Machine, MachineError, MachineOptions};
+pub use machine::{Fault, Machine, MachineError, MachineOptions, ProxyMode};
 pub use network::{DNS_ADDRESS, GATEWAY};
 pub use runtime::ProcessRuntime;
 pub use sandbox::{EnterError, Sandbox, enter, listen};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kube::Client;
+use nix::fcntl::{Flock, FlockArg};
 use parking_lot::{Mutex, RwLock};
 use setpoint_clock::Clock;
 use setpoint_cluster::kubelet::{PodRef, RuntimeError, Signal};
@@ -18,6 +19,7 @@ use crate::network::{self, Cut, MOST_NODES, Network};
 use crate::runtime::{Pod, ProcessRuntime};
 use crate::sandbox::Sandbox;
 use crate::spawner::Spawner;
+use crate::tool;
 
 /// Where a machine keeps things.
 #[derive(Clone, Debug)]
@@ -27,6 +29,19 @@ pub struct MachineOptions {
     /// Directory with unpacked root file systems as images, each named `NAME_TAG`; none = only what is
     /// installed on the machine.
     pub images_dir: Option<PathBuf>,
+    /// How Service addresses are served.
+    pub proxy_mode: ProxyMode,
+}
+
+/// How Service addresses are served; the counterpart of kube-proxy's `--proxy-mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// By nftables where the machine has it, otherwise as [`Userspace`](Self::Userspace), with a warning.
+    #[default]
+    Nftables,
+    /// This process takes the connections and passes them on: TCP only, servers see the gateway as client, and
+    /// connections between pods cannot be cut.
+    Userspace,
 }
 
 /// Why the machine cannot be used.
@@ -39,6 +54,12 @@ pub enum MachineError {
         path: PathBuf,
         /// The machine's answer.
         source: io::Error,
+    },
+    /// Another machine uses the data folder.
+    #[error("the data folder {} is in use by another process", path.display())]
+    DataDirInUse {
+        /// The folder.
+        path: PathBuf,
     },
     /// More nodes than there are address ranges.
     #[error("a sandbox has room for {MOST_NODES} nodes")]
@@ -69,18 +90,30 @@ pub(crate) struct Shared {
     /// Pods of all nodes by UID.
     pub(crate) pods: Mutex<BTreeMap<String, Arc<Pod>>>,
     nodes: Mutex<u8>,
+    /// Held as long as the data folder is used; the kernel drops it with the process.
+    _lock: Flock<fs::File>,
 }
 
 impl Machine {
     /// Takes over the sandbox; its listeners should have been taken out before. Call it inside a tokio runtime.
+    /// What pods of an earlier process left in the data folder is removed, but not persistent volumes.
     pub fn new(sandbox: Sandbox, options: &MachineOptions, clock: Clock) -> Result<Self, MachineError> {
         let data_dir = writable(&options.data_dir)
             .map_err(|source| MachineError::DataDir { path: options.data_dir.clone(), source })?;
+        let lock = take(&data_dir)?;
+        let pods = data_dir.join("pods");
+        if pods.exists() {
+            fs::remove_dir_all(&pods).map_err(|source| MachineError::DataDir { path: pods, source })?;
+        }
+        let nft = match options.proxy_mode {
+            ProxyMode::Nftables => tool::find("nft"),
+            ProxyMode::Userspace => None,
+        };
         let spawner = Spawner::new(sandbox.spawner)
             .map_err(|source| MachineError::Io { what: "connecting to the sandbox".to_owned(), source })?;
         Ok(Self(Arc::new(Shared {
             spawner,
-            network: Arc::new(Network::new(sandbox.ip.clone())),
+            network: Arc::new(Network::new(sandbox.ip.clone(), nft)),
             images: Images::find(options.images_dir.as_deref()),
             data_dir,
             all_users: sandbox.all_users,
@@ -88,6 +121,7 @@ impl Machine {
             clock,
             pods: Mutex::default(),
             nodes: Mutex::new(0),
+            _lock: lock,
         })))
     }
 
@@ -184,6 +218,15 @@ impl Fault {
         let failed = |source| RuntimeError::Io { what: "healing the network".to_owned(), source };
         self.network.rules.heal(&self.cuts).await.map_err(failed)
     }
+}
+
+/// Takes the data folder for this process.
+fn take(data_dir: &Path) -> Result<Flock<fs::File>, MachineError> {
+    let path = data_dir.join("lock");
+    let file =
+        fs::File::create(&path).map_err(|source| MachineError::DataDir { path: path.clone(), source })?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| MachineError::DataDirInUse { path: data_dir.to_owned() })
 }
 
 /// Creates the directory and proves that it can be written; returns its absolute path.

@@ -127,8 +127,8 @@ impl Drop for Lease {
 }
 
 impl Network {
-    pub(crate) fn new(ip: PathBuf) -> Self {
-        Self { ip, rules: Rules::new(tool::find("nft")), addresses: Mutex::default() }
+    pub(crate) fn new(ip: PathBuf, nft: Option<PathBuf>) -> Self {
+        Self { ip, rules: Rules::new(nft), addresses: Mutex::default() }
     }
 
     /// Gives a node its own address on the bridge.

@@ -24,6 +24,9 @@ mod outer;
 /// What all messages about a refused namespace end with.
 const WITHOUT: &str = "`--nodes hollow` works without it";
 
+/// Ids up to nobody's, 65534: what container runtimes map.
+const ALL_USERS: u64 = 65_535;
+
 /// The inside of the sandbox, as its main process has it.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -178,7 +181,7 @@ fn make_namespaces() -> Result<bool, EnterError> {
     let (user, group) = (geteuid(), getegid());
     if user.is_root() {
         match unshare(flags) {
-            Ok(()) => return Ok(true),
+            Ok(()) => return Ok(maps_all_users()),
             // Root without the right to do so, as in an ordinary container: then like any other user.
             Err(Errno::EPERM) => {}
             Err(error) => return Err(refused("network, mount and process namespaces", error)),
@@ -198,6 +201,20 @@ fn make_namespaces() -> Result<bool, EnterError> {
     unshare(flags)
         .map_err(|error| refused("network, mount and process namespaces inside a user namespace", error))?;
     Ok(false)
+}
+
+/// Whether any user and group can be taken: not for the root of a user namespace that knows only itself.
+fn maps_all_users() -> bool {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let enough = |map: String| mapped(&map) >= ALL_USERS;
+    enough(read("/proc/self/uid_map"))
+        && enough(read("/proc/self/gid_map"))
+        && read("/proc/self/setgroups").trim() != "deny"
+}
+
+/// How many ids a uid_map or gid_map maps.
+fn mapped(map: &str) -> u64 {
+    map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum()
 }
 
 fn refused(what: &'static str, error: Errno) -> EnterError {
@@ -249,5 +266,32 @@ fn exit_status(status: nix::sys::wait::WaitStatus) -> Option<(Pid, i32)> {
         WaitStatus::Exited(pid, code) => Some((pid, code)),
         WaitStatus::Signaled(pid, signal, _) => Some((pid, 128 + signal as i32)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_ids_are_counted() {
+        assert_eq!(mapped("         0          0 4294967295\n"), 4_294_967_295);
+        assert_eq!(mapped("0 1000 1\n1 100000 65536\n"), 65_537);
+        assert_eq!(mapped(""), 0);
+    }
+
+    #[test]
+    fn messages_say_what_to_do() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = listen(address).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot listen on {address}: ")), "{error}");
+        let error = refused("user namespaces", Errno::EPERM).to_string();
+        assert!(
+            error.contains("user namespaces") && error.contains("`--nodes hollow` works without it"),
+            "{error}"
+        );
+        // The test harness has threads.
+        assert!(matches!(enter(vec![]), Err(EnterError::Threads | EnterError::Tool(_))));
     }
 }

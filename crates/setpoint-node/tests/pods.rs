@@ -40,6 +40,8 @@ fn main() -> ExitCode {
     match env::var(ROLE).as_deref() {
         Ok("cases") => cases::run(),
         Ok("victim") => cases::be_a_victim(),
+        Ok("proxy") => cases::proxy(),
+        Ok("status") => cases::end_by_signal(),
         _ => outside(),
     }
 }
@@ -65,6 +67,9 @@ fn outside() -> ExitCode {
         run_cases(&directory, name, root && ordinary, &filter, &mut tally);
         if "nothing_is_left_behind".contains(&filter) {
             kill_a_victim(&directory, name, root && ordinary, &mut tally);
+        }
+        if "signals_and_status_pass".contains(&filter) {
+            signal_and_status(&directory, name, root && ordinary, &mut tally);
         }
     }
     let Tally { passed, failed, ignored } = tally;
@@ -165,6 +170,26 @@ fn kill_a_victim(directory: &Directory, name: &str, as_nobody: bool, tally: &mut
              interfaces: {interfaces:?} and then {:?}",
             self::interfaces()
         );
+        tally.failed += 1;
+    }
+}
+
+/// Sends a signal to the outer process and sees what the main process makes of it.
+fn signal_and_status(directory: &Directory, name: &str, as_nobody: bool, tally: &mut Tally) {
+    let mut child = directory.command("status", name, as_nobody).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let status = child.wait().unwrap();
+    if ready.trim() != "ready" {
+        println!("test {name}::signals_and_status_pass ... ignored, {}", ready.trim());
+        tally.ignored += 1;
+    } else if status.code() == Some(42) {
+        println!("test {name}::signals_and_status_pass ... ok");
+        tally.passed += 1;
+    } else {
+        println!("test {name}::signals_and_status_pass ... FAILED\n    it ended with {status}");
         tally.failed += 1;
     }
 }

@@ -128,7 +128,7 @@ impl Rules {
         }
         let base = BASE.replace("DNS", &DNS_ADDRESS.to_string()).replace("SERVICES", SERVICES);
         let reason = match &self.nft {
-            None => "the program nft (package nftables) is missing".to_owned(),
+            None => "asked for, or the program nft (package nftables) is missing".to_owned(),
             Some(nft) => match tool::run_async(nft, &["-f", "-"], &base).await {
                 Ok(()) => {
                     state.backend = Some(Backend::Nftables(nft.clone()));

@@ -77,6 +77,7 @@ impl Container {
         let process = if spec.tty {
             let (socket, theirs) = terminal::offer().map_err(streams)?;
             let process = pod.process.start(setup, command.clone(), &[theirs.as_fd()]).await?;
+            drop(theirs);
             let terminal = Terminal::accept(&socket).map_err(streams)?;
             readers.spawn(log::copy(terminal, Arc::clone(&log), Stream::Stdout));
             process

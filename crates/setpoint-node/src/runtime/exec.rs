@@ -84,6 +84,7 @@ async fn on_terminal(
     }
     let (socket, theirs) = terminal::offer().map_err(failed)?;
     let process = container.pod.process.exec(container.process.id, command, &[theirs.as_fd()]).await?;
+    drop(theirs);
     let terminal = Terminal::accept(&socket).map_err(failed)?;
     let (resize, mut sizes) = mpsc::channel::<TerminalSize>(1);
     let resized = terminal.clone();

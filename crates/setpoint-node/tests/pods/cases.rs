@@ -17,7 +17,7 @@ use setpoint_cluster::Cluster;
 use setpoint_cluster::kubelet::{
     Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
 };
-use setpoint_node::{EnterError, JoinOptions, Machine, MachineOptions, Sandbox};
+use setpoint_node::{EnterError, JoinOptions, Machine, MachineOptions, ProxyMode, Sandbox};
 
 use crate::machine::{World, mount};
 use crate::{DIRECTORY, REFUSED};
@@ -48,6 +48,9 @@ cases![
     a_cut_pod_is_cut,
     redis_keeps_its_data,
     services_and_names,
+    services_without_nftables,
+    an_unpacked_image,
+    the_nodes_network,
     a_pod_through_the_kubelet,
     creation_is_quick_and_removal_is_complete,
 ];
@@ -61,7 +64,7 @@ pub fn run() -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let failed = runtime.block_on(async {
-        let world = world(sandbox).await;
+        let world = world(sandbox, ProxyMode::Nftables).await;
         let mut failed = 0;
         for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&filter)) {
             // A panic's message goes to standard error, before the verdict.
@@ -87,9 +90,11 @@ fn enter() -> Result<Sandbox, ExitCode> {
     })
 }
 
-async fn world(sandbox: Sandbox) -> World {
+async fn world(sandbox: Sandbox, proxy_mode: ProxyMode) -> World {
     let data = PathBuf::from(env::var_os(DIRECTORY).unwrap());
-    let options = MachineOptions { data_dir: data.clone(), images_dir: None };
+    make_image(&data.join("images/tiny_1"));
+    let options =
+        MachineOptions { data_dir: data.clone(), images_dir: Some(data.join("images")), proxy_mode };
     let machine = Machine::new(sandbox, &options, Clock::system()).unwrap();
     let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
     let cluster = Cluster::builder().hollow_nodes(0).start().await.unwrap();
@@ -101,6 +106,20 @@ async fn world(sandbox: Sandbox) -> World {
     World { machine, nodes, data, root, client, _cluster: cluster, _joined: joined }
 }
 
+/// Ends with a status of its own when it gets SIGTERM.
+pub fn end_by_signal() -> ExitCode {
+    if let Err(status) = enter() {
+        return status;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+        println!("ready");
+        signal.recv().await;
+    });
+    ExitCode::from(42)
+}
+
 /// Starts a pod, says so, and waits to be killed.
 pub fn be_a_victim() -> ExitCode {
     let sandbox = match enter() {
@@ -109,7 +128,7 @@ pub fn be_a_victim() -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let world = world(sandbox).await;
+        let world = world(sandbox, ProxyMode::Nftables).await;
         let pod = world.pod("victim").await;
         pod.start(&pod.script("sleep 1000").await).await;
         println!("ready");
@@ -588,4 +607,86 @@ async fn a_pod_through_the_kubelet(world: &World) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the pod should be gone");
+}
+
+/// A second machine cannot be had in one sandbox, so that this runs the proxy beside it, in a process of its own.
+async fn services_without_nftables(world: &World) {
+    let mut command = tokio::process::Command::new(env::current_exe().unwrap());
+    command.env(crate::ROLE, "proxy").env(DIRECTORY, world.data.join("proxy"));
+    let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Serves a Service by the proxy, in a sandbox inside the sandbox.
+pub fn proxy() -> ExitCode {
+    let sandbox = match enter() {
+        Ok(sandbox) => sandbox,
+        Err(status) => return status,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = world(sandbox, ProxyMode::Userspace).await;
+        let Some((server, id)) = redis(&world, 0, "server").await else { return };
+        let ports = json!([{"name": "redis", "port": 6379, "targetPort": 7000}]);
+        apply::<Service>(&world, json!({"metadata": {"name": "orders"}, "spec": {"ports": ports}})).await;
+        let slice = |ready: bool| {
+            json!({
+                "metadata": {"name": "orders-1", "labels": {"kubernetes.io/service-name": "orders"}},
+                "addressType": "IPv4",
+                "ports": [{"name": "redis", "port": 7000, "protocol": "TCP"}],
+                "endpoints": [{"addresses": [server.address], "conditions": {"ready": ready}}],
+            })
+        };
+        apply::<EndpointSlice>(&world, slice(true)).await;
+        server.until(&id, &["redis-cli", "-h", "orders", "ping"], |output| output.contains("PONG")).await;
+        apply::<EndpointSlice>(&world, slice(false)).await;
+        let refused = ["sh", "-c", "timeout 5 redis-cli -h orders ping 2>&1 || true"];
+        server.until(&id, &refused, |output| output.contains("Connection refused")).await;
+        server.remove().await;
+    });
+    ExitCode::SUCCESS
+}
+
+async fn an_unpacked_image(world: &World) {
+    let image = world.data.join("images/tiny_1");
+    let pod = world.pod("unpacked").await;
+    let mut spec = pod.command("tiny:1", &[]).await;
+    spec.args =
+        vec!["echo written > /file; cat /file /etc/hostname /marker; echo $FROM_IMAGE; ls /usr".into()];
+    let id = pod.start(&spec).await;
+    pod.wait(&id).await;
+    let log = pod.logs(&id).await;
+    assert!(log.starts_with("written\nunpacked\nmark\nimage\n"), "{log}");
+    assert!(!image.join("file").exists(), "writes stay in memory");
+    pod.remove().await;
+}
+
+/// An image with a shell, `cat`, `ls` and the libraries that they need, from this machine.
+fn make_image(image: &std::path::Path) {
+    for program in ["/bin/sh", "/bin/cat", "/bin/ls"] {
+        let libraries = std::process::Command::new("ldd").arg(program).output().unwrap();
+        let libraries = String::from_utf8_lossy(&libraries.stdout).into_owned();
+        for file in libraries.split_whitespace().filter(|word| word.starts_with('/')).chain([program]) {
+            let target = image.join(&file[1..]);
+            std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+            std::fs::copy(file, target).unwrap();
+        }
+    }
+    std::fs::create_dir_all(image.join("usr")).unwrap();
+    std::fs::write(image.join("marker"), "mark\n").unwrap();
+    let description = r#"{"entrypoint": ["sh", "-c"], "env": {"FROM_IMAGE": "image"}}"#;
+    std::fs::write(image.with_extension("json"), description).unwrap();
+}
+
+async fn the_nodes_network(world: &World) {
+    let node = &world.nodes[1];
+    let config = crate::machine::TestPod::config("hostnet");
+    let config = setpoint_cluster::kubelet::SandboxConfig { host_network: true, ..config };
+    let sandbox = node.create_sandbox(&config).await.unwrap();
+    assert_eq!(sandbox.addresses, node.node_info().addresses);
+    let pod = crate::machine::TestPod { node, pod: config.pod.clone(), address: sandbox.addresses[0] };
+    let (_, log) = pod.run("grep -c setpoint0 /proc/net/dev").await;
+    assert_eq!(log, "1\n");
+    pod.remove().await;
 }

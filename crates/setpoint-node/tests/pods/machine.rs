@@ -37,9 +37,21 @@ impl World {
 
     pub async fn pod_with(&self, node: usize, name: &str, volumes: Vec<Volume>) -> TestPod<'_> {
         let node = &self.nodes[node];
+        let config = SandboxConfig { volumes, ..TestPod::config(name) };
+        let sandbox = node.create_sandbox(&config).await.unwrap();
+        TestPod { node, pod: config.pod, address: sandbox.addresses[0] }
+    }
+
+    pub fn empty_dir(name: &str) -> Volume {
+        Volume { name: name.into(), source: VolumeSource::EmptyDir { memory: false, size_limit: None } }
+    }
+}
+
+impl TestPod<'_> {
+    pub fn config(name: &str) -> SandboxConfig {
         let pod = PodRef { namespace: "default".into(), name: name.into(), uid: format!("uid-{name}") };
-        let config = SandboxConfig {
-            pod: pod.clone(),
+        SandboxConfig {
+            pod,
             hostname: name.into(),
             fqdn: Some(format!("{name}.nodes.default.svc.cluster.local")),
             hostname_is_fqdn: false,
@@ -57,18 +69,10 @@ impl World {
             host_network: false,
             share_process_namespace: false,
             fs_group: Some(999),
-            volumes,
-        };
-        let sandbox = node.create_sandbox(&config).await.unwrap();
-        TestPod { node, pod, address: sandbox.addresses[0] }
+            volumes: vec![],
+        }
     }
 
-    pub fn empty_dir(name: &str) -> Volume {
-        Volume { name: name.into(), source: VolumeSource::EmptyDir { memory: false, size_limit: None } }
-    }
-}
-
-impl TestPod<'_> {
     /// The specification of a container that runs a shell script.
     pub async fn script(&self, script: &str) -> ContainerSpec {
         self.command("debian:12", &["sh", "-c", script]).await
