@@ -1,6 +1,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.reflectors.lock().iter().for_each(AbortHandle::abort);
+        // Handlers know caches, which know handlers.
+        self.caches.lock().values().for_each(|cache| cache.deafen());
     }
 }
 
@@ -329,8 +332,9 @@ impl<T: Object> Cache<T> {
             for (listener, handler) in self.handlers.read().iter() {
                 if listener.strong_count() == 0 {
                     left = true;
-                } else {
-                    handler(transition, origin);
+                } else if catch_unwind(AssertUnwindSafe(|| handler(transition, origin))).is_err() {
+                    // A map or predicate of an author: the watch and the other handlers go on.
+                    tracing::error!(kind = %self.kind, key = %transition.key, "an event handler panicked");
                 }
             }
         }
@@ -417,6 +421,8 @@ trait AnyCache: Send + Sync {
     fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)>;
     fn hide(&self, key: &Key, uid: &str, origin: &Origin);
     fn suspect(&self, key: &Key);
+    /// Drops all handlers.
+    fn deafen(&self);
     fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool>;
 }
 
@@ -456,6 +462,10 @@ impl<T: Object> AnyCache for Cache<T> {
 
     fn suspect(&self, key: &Key) {
         self.read(key, |store| store.suspect(key));
+    }
+
+    fn deafen(&self) {
+        self.handlers.write().clear();
     }
 
     fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool> {

@@ -67,11 +67,14 @@ pub struct Controller<R: Reconciler> {
     pub(crate) predicate: Option<Predicate<R::Object>>,
     pub(crate) sources: Vec<Source>,
     pub(crate) finalizer: Option<(String, CleanupFn<R>)>,
-    pub(crate) gone: Vec<Box<dyn Fn(&Key) + Send + Sync>>,
+    pub(crate) gone: Vec<Forget>,
     pub(crate) concurrency: usize,
     pub(crate) time_limit: Duration,
     pub(crate) start: Option<BoxFuture<'static, ()>>,
 }
+
+/// Forgets what is kept for an object.
+pub(crate) type Forget = Box<dyn Fn(&Key) + Send + Sync>;
 
 pub(crate) type Source = Box<dyn Fn() -> BoxStream<'static, Trigger> + Send + Sync>;
 

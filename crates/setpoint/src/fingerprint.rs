@@ -6,7 +6,7 @@ use setpoint_schema::{FieldSet, fingerprint, project};
 pub(crate) struct Print {
     manager: Box<str>,
     part: Part,
-    print: u64,
+    hash: u64,
 }
 
 /// Which entry of managed fields.
@@ -42,17 +42,17 @@ fn print(object: &Value, entry: &Value, metadata_only: bool) -> Option<Print> {
         _ => return None,
     };
     let fields = entry.get("fieldsV1")?;
-    let print = if metadata_only {
+    let hash = if metadata_only {
         fingerprint(fields)
     } else {
         fingerprint(&project(object, &FieldSet::from_fields_v1(fields).ok()?))
     };
-    Some(Print { manager: entry.get("manager")?.as_str()?.into(), part, print })
+    Some(Print { manager: entry.get("manager")?.as_str()?.into(), part, hash })
 }
 
 /// The print of a manager's part, if it has applied anything.
 pub(crate) fn find(prints: &[Print], manager: &str, part: Part) -> Option<u64> {
-    prints.iter().find(|print| &*print.manager == manager && print.part == part).map(|print| print.print)
+    prints.iter().find(|print| &*print.manager == manager && print.part == part).map(|print| print.hash)
 }
 
 /// Whether applying an intent is known to change nothing.

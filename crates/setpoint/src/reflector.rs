@@ -228,28 +228,21 @@ impl<T: Object> Reflector<T> {
             }
             let deleted = line.r#type == "DELETED";
             let Some(seen) = decode::<T>(self.cache.kind(), line.object) else { continue };
-            match &mut initial {
-                Some(items) => {
-                    if deleted {
-                        items.remove(&seen.key);
-                    } else {
-                        items.insert(seen.key.clone(), seen);
-                    }
+            if let Some(items) = &mut initial {
+                if deleted {
+                    items.remove(&seen.key);
+                } else {
+                    items.insert(seen.key.clone(), seen);
                 }
-                None => {
-                    self.observer.watch_event(self.cache.kind());
-                    let undecodable = seen.payload.object().is_none();
-                    self.change(|store| {
-                        if deleted {
-                            store.deleted(&seen.key, &seen.uid, &version)
-                        } else {
-                            store.applied(seen)
-                        }
-                    });
-                    if undecodable || self.bad > 0 {
-                        self.count_undecodable();
-                    }
-                }
+                continue;
+            }
+            self.observer.watch_event(self.cache.kind());
+            let undecodable = seen.payload.object().is_none();
+            self.change(|store| {
+                if deleted { store.deleted(&seen.key, &seen.uid, &version) } else { store.applied(seen) }
+            });
+            if undecodable || self.bad > 0 {
+                self.count_undecodable();
             }
         }
     }

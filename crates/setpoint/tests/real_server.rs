@@ -3,7 +3,6 @@
 //! ```console
 //! KUBEBUILDER_ASSETS=/path cargo test -p setpoint --test real_server -- --ignored
 //! ```
-#![expect(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;

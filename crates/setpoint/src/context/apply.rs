@@ -178,7 +178,7 @@ impl<K: Object> Apply<'_, K> {
         object(&self.kind, answer)
     }
 
-    fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<(), Refused> {
+    fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<()> {
         let ours = match &found.controller {
             Some((uid, _)) if self.owned => Some(uid.as_str()) == self.access.owner.uid.as_deref(),
             _ => found.applied || self.adopt,
@@ -188,10 +188,10 @@ impl<K: Object> Apply<'_, K> {
                 Some((_, name)) => format!(" but controlled by {name}"),
                 None => String::new(),
             };
-            return Err(Refused::NotOurs { object: child.clone(), owner });
+            return Err(Refused::NotOurs { object: child.clone(), owner }.into());
         }
         if found.deleting {
-            return Err(Refused::BeingDeleted(child.clone()));
+            return Err(Refused::BeingDeleted(child.clone()).into());
         }
         Ok(())
     }
@@ -199,13 +199,13 @@ impl<K: Object> Apply<'_, K> {
 
 impl Access {
     /// Puts the owner reference in, unless garbage collection would punish it.
-    pub(super) fn own(&self, child: &ObjectRef, body: &mut Value) -> Result<(), Refused> {
+    pub(super) fn own(&self, child: &ObjectRef, body: &mut Value) -> Result<()> {
         let owner = &self.owner;
         if owner.kind == child.kind && owner.key == child.key {
-            return Err(Refused::OwnsItself(child.clone()));
+            return Err(Refused::OwnsItself(child.clone()).into());
         }
         if owner.key.namespace.is_some() && owner.key.namespace != child.key.namespace {
-            return Err(Refused::ForeignNamespace { child: child.clone(), owner: owner.clone() });
+            return Err(Refused::ForeignNamespace { child: child.clone(), owner: owner.clone() }.into());
         }
         let reference = json!(self.owner_reference());
         let owners = metadata(body).entry("ownerReferences").or_insert_with(|| json!([]));

@@ -81,10 +81,10 @@ impl<K: Object> Resource<'_, K> {
         Ok(object.map(serde_json::from_value).transpose()?)
     }
 
-    fn cache(&self) -> Result<Arc<Cache<K>>, NotCached> {
-        self.access.controller.cache(&self.kind).ok_or_else(|| NotCached::Kind {
-            controller: self.access.controller.name.to_string(),
-            kind: self.kind.clone(),
+    fn cache(&self) -> Result<Arc<Cache<K>>> {
+        self.access.controller.cache(&self.kind).ok_or_else(|| {
+            let (controller, kind) = (self.access.controller.name.to_string(), self.kind.clone());
+            Error::from(NotCached::Kind { controller, kind })
         })
     }
 }

@@ -123,12 +123,15 @@ where
 /// Subscribes a controller's handler; the future is done when the cache is synced.
 pub(crate) type Subscribe = Box<dyn FnOnce(&Wiring) -> BoxFuture<'static, ()> + Send>;
 
+type Open = Box<dyn FnOnce(&Caches) -> (Declared, Subscribe) + Send>;
+type AddIndex = Box<dyn FnOnce(&[Declared]) -> Result<()> + Send>;
+
 /// What is done for a declaration when its controller starts.
 pub(crate) enum Setup {
     /// Opens a cache.
-    Watch(Box<dyn FnOnce(&Caches) -> (Declared, Subscribe) + Send>),
+    Watch(Open),
     /// Adds an index to a declared cache.
-    Index(Box<dyn FnOnce(&[Declared]) -> Result<()> + Send>),
+    Index(AddIndex),
 }
 
 /// What handlers need to tell a controller.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
-use super::{CleanupFn, Identity};
+use super::{CleanupFn, Forget, Identity};
 use crate::cache::Cache;
 use crate::context::Access;
 use crate::queue::{Outcome, Popped};
@@ -24,7 +24,7 @@ pub(super) struct Worker<R: Reconciler> {
     pub(super) cache: Arc<Cache<R::Object>>,
     pub(super) kind: Kind,
     pub(super) finalizer: Option<(String, CleanupFn<R>)>,
-    pub(super) gone: Vec<Box<dyn Fn(&Key) + Send + Sync>>,
+    pub(super) gone: Vec<Forget>,
     pub(super) time_limit: Duration,
     pub(super) identity: Arc<Identity>,
     pub(super) runtime: Runtime,
@@ -81,7 +81,7 @@ impl<R: Reconciler> Worker<R> {
                     // Somebody was faster: ordinary life of optimistic locking.
                     Retry::BackOff if error.is_conflict() => tracing::info!(%error, "conflict, runs again"),
                     Retry::Never => {
-                        tracing::error!(%error, reason, "reconcile failed, waits for a new generation")
+                        tracing::error!(%error, reason, "reconcile failed, waits for a new generation");
                     }
                     _ => tracing::warn!(%error, reason, "reconcile failed"),
                 }

@@ -86,8 +86,8 @@ fn object(name: &str, version: u64) -> Value {
     json!({ "metadata": { "name": name, "namespace": "ns", "uid": name, "resourceVersion": version.to_string() } })
 }
 
-fn event(kind: &str, object: Value) -> Value {
-    json!({ "type": kind, "object": object })
+fn event(kind: &str, object: impl Into<Value>) -> Value {
+    json!({ "type": kind, "object": object.into() })
 }
 
 fn end_of_list(version: u64) -> Value {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Key;
@@ -18,7 +19,7 @@ impl<T> Index<T> {
     }
 
     pub(crate) fn change(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {
-        for value in old.map(|object| (self.values)(object)).unwrap_or_default() {
+        for value in self.values(old) {
             if let Some(keys) = self.keys.get_mut(&value) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -26,9 +27,18 @@ impl<T> Index<T> {
                 }
             }
         }
-        for value in new.map(|object| (self.values)(object)).unwrap_or_default() {
+        for value in self.values(new) {
             self.keys.entry(value).or_default().insert(key.clone());
         }
+    }
+
+    /// An author's function that panics files the object nowhere; its watch goes on.
+    fn values(&self, object: Option<&T>) -> Vec<String> {
+        let Some(object) = object else { return Vec::new() };
+        catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
+            tracing::error!("the function of an index panicked; the object is not in the index");
+            Vec::new()
+        })
     }
 
     pub(crate) fn keys(&self, value: &str) -> impl Iterator<Item = &Key> {

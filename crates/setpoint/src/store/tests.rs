@@ -225,6 +225,12 @@ struct Told {
 }
 
 impl Told {
+    fn extend(&mut self, transitions: impl IntoIterator<Item = Transition<Thing>>) {
+        for transition in transitions {
+            self.tell(transition);
+        }
+    }
+
     fn tell(&mut self, transition: Transition<Thing>) {
         let thing =
             |payload: Option<Payload<Thing>>| payload.map(|p| (**p.object().expect("object")).clone());
@@ -260,7 +266,7 @@ impl Run {
             Event::Applied(key, uid, version) => self.store.applied(seen(&key.name, &uid, version)),
             Event::Deleted(key, uid, version) => self.store.deleted(&key, &uid, &at(version)),
         };
-        transition.into_iter().for_each(|transition| self.told.tell(transition));
+        self.told.extend(transition);
     }
 
     fn answer(&mut self, which: usize) {
@@ -278,7 +284,7 @@ impl Run {
             }
             Answer::Deleted(key, uid) => self.store.hide(&key, &uid),
         };
-        transition.into_iter().for_each(|transition| self.told.tell(transition));
+        self.told.extend(transition);
     }
 
     /// The watch broke; a list of the newest state replaces the events that were not delivered.
@@ -287,7 +293,7 @@ impl Run {
             self.server.selected().into_iter().map(|(key, (uid, v))| seen(&key.name, &uid, v)).collect();
         self.delivered = self.server.events.len();
         let listed = self.store.listed(items, &at(self.server.version), false).expect("not older");
-        listed.transitions.into_iter().for_each(|transition| self.told.tell(transition));
+        self.told.extend(listed.transitions);
     }
 }
 

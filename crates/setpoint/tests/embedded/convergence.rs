@@ -138,3 +138,27 @@ async fn the_reason_of_a_run_is_told() {
     assert_eq!(*reconciler.0.lock(), [Reason::Initial, Reason::After]);
     world.stop().await;
 }
+
+#[test]
+fn the_same_seed_gives_the_same_requests_at_the_same_times() {
+    fn run() -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(async {
+            let mut world = World::new().await;
+            world.start(controller(Web::default()));
+            for name in ["a", "b", "c", "d", "e"] {
+                world.create_site(name, "hello").await;
+            }
+            settle().await;
+            world.pages().delete("c", &DeleteParams::default()).await.unwrap();
+            for _ in 0..40 {
+                settle().await;
+            }
+            world.stop().await;
+            world.transcript()
+        })
+    }
+    let first = run();
+    assert!(first.len() > 20, "{first:#?}");
+    assert_eq!(first, run());
+}

@@ -160,3 +160,23 @@ async fn after_a_write_of_unknown_outcome_the_next_read_is_live() {
     assert_eq!(posts.count(), 1, "{requests:?}");
     world.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_map_that_panics_does_not_stop_the_watch() {
+    let mut world = World::new().await;
+    let controller =
+        controller().watches(|_: Option<&ConfigMap>, new: Option<&ConfigMap>, _: &setpoint::Lookup| {
+            assert_ne!(new.and_then(|map| map.metadata.name.as_deref()), Some("a"), "no such page");
+            Vec::new()
+        });
+    world.start(controller);
+    for name in ["a", "b"] {
+        world.create_site(name, "fine").await;
+    }
+    for name in ["a", "b"] {
+        world.status_has(name, "fine").await;
+        world.pages().delete(name, &kube::api::DeleteParams::default()).await.unwrap();
+        world.page_has(name, "fine").await;
+    }
+    world.stop().await;
+}

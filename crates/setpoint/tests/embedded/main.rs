@@ -1,5 +1,4 @@
 //! Controllers against the embedded API server: in process, without sockets, in simulated time.
-#![expect(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod apply;

@@ -46,9 +46,11 @@ pub struct World {
 }
 
 /// What happens between client and server.
-#[derive(Default)]
 pub struct Wire {
+    begun: tokio::time::Instant,
     requests: Mutex<Vec<String>>,
+    /// Every request with its time and body.
+    transcript: Mutex<Vec<String>>,
     /// The next write reaches the server, but its answer is lost.
     pub lose_next_answer: AtomicBool,
 }
@@ -73,8 +75,16 @@ impl Events {
 impl World {
     /// A fresh server that knows Websites.
     pub async fn new() -> Self {
-        let api = ApiServer::builder().build();
-        let wire = Arc::<Wire>::default();
+        let api = ApiServer::builder()
+            .clock(setpoint_clock::Clock::at(jiff::Timestamp::UNIX_EPOCH))
+            .entropy(setpoint_clock::Entropy::seeded(1))
+            .build();
+        let wire = Arc::new(Wire {
+            begun: tokio::time::Instant::now(),
+            requests: Mutex::default(),
+            transcript: Mutex::default(),
+            lose_next_answer: AtomicBool::new(false),
+        });
         let client = connect(&api, &wire);
         let world = Self {
             api,
@@ -105,7 +115,8 @@ impl World {
     pub fn runtime(&self) -> Runtime {
         Runtime::builder(connect(&self.api, &self.wire))
             .recorder(Arc::clone(&self.events) as Arc<dyn Recorder>)
-            .entropy(setpoint_clock_entropy())
+            .clock(setpoint_clock::Clock::at(jiff::Timestamp::UNIX_EPOCH))
+            .entropy(setpoint_clock::Entropy::seeded(7))
             .build()
     }
 
@@ -127,6 +138,11 @@ impl World {
     /// Requests other than watches since the last call, as `METHOD path`.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.wire.requests.lock())
+    }
+
+    /// Every request since the beginning, with its time.
+    pub fn transcript(&self) -> Vec<String> {
+        self.wire.transcript.lock().clone()
     }
 
     pub fn lose_next_answer(&self) {
@@ -218,15 +234,18 @@ pub async fn eventually<T, E: Debug, F: Future<Output = Result<T, E>>>(
     panic!("not within a minute: {what}; last seen: {last:#?}")
 }
 
-fn setpoint_clock_entropy() -> setpoint_clock::Entropy {
-    setpoint_clock::Entropy::seeded(7)
-}
-
 fn connect(api: &ApiServer, wire: &Arc<Wire>) -> Client {
     let (service, wire) = (api.service(Identity::admin()), Arc::clone(wire));
     let recorded = tower::service_fn(move |request: Request<Body>| {
         let (mut service, wire) = (service.clone(), Arc::clone(&wire));
         async move {
+            let line = format!(
+                "{:?} {} {}",
+                tokio::time::Instant::now() - wire.begun,
+                request.method(),
+                request.uri()
+            );
+            wire.transcript.lock().push(line);
             let write = *request.method() != Method::GET;
             let query = request.uri().query().unwrap_or_default();
             if !query.contains("watch=1") {
