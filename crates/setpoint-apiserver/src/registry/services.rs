@@ -81,7 +81,7 @@ impl Registry {
                 let in_range = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
                 let why = if !in_range {
                     Some(format!(
-                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+                        "failed to allocate IP {address}: the provided network does not match the current range"
                     ))
                 } else if taken.contains(&address) {
                     Some(format!("failed to allocate IP {address}: provided IP is already allocated"))

@@ -182,6 +182,7 @@ pub(super) fn track(
 pub(super) fn reset_fields(resource: &Resource, subresource: &str) -> FieldSet {
     match subresource {
         "status" if resource.custom().is_some() => FieldSet::of_fields(&[&["metadata"], &["spec"]]),
+        "status" if matches!(resource.plural.as_str(), "pods" | "nodes") => FieldSet::of_fields(&[&["spec"]]),
         "status" => FieldSet::of_fields(&[&["spec"], &["metadata", "labels"]]),
         _ if resource.has_subresource("status") => FieldSet::of_fields(&[&["status"]]),
         _ => FieldSet::default(),
