@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use setpoint_kinds::{Kind, Subresource};
+use setpoint_kinds::Kind;
 use setpoint_schema::Schema;
 
 use crate::custom::CustomShape;
@@ -76,14 +76,6 @@ impl Resource {
         }
     }
 
-    /// The subresources with their kinds and verbs, as discovery lists them.
-    pub(crate) fn subresources(&self) -> &[Subresource] {
-        match &self.shape {
-            Shape::BuiltIn { kind, .. } => &kind.subresources,
-            Shape::Custom(_) => &[],
-        }
-    }
-
     pub(crate) fn has_subresource(&self, name: &str) -> bool {
         match &self.shape {
             Shape::BuiltIn { kind, .. } => kind.subresource(name).is_some(),
@@ -123,19 +115,19 @@ impl Resource {
         if self.custom().is_some() {
             return true;
         }
-        matches!(
-            (self.group.as_str(), self.plural.as_str()),
-            ("apps", "deployments" | "statefulsets" | "daemonsets" | "replicasets")
-                | ("", "pods" | "replicationcontrollers")
-                | ("batch", "jobs" | "cronjobs")
-                | ("policy", "poddisruptionbudgets")
-                | ("discovery.k8s.io", "endpointslices")
-                | ("networking.k8s.io", "ingresses" | "networkpolicies" | "ingressclasses")
-                | ("apiextensions.k8s.io", "customresourcedefinitions")
-                | ("scheduling.k8s.io", "priorityclasses")
-                | ("flowcontrol.apiserver.k8s.io", _)
-                | ("admissionregistration.k8s.io", _)
-        )
+        match self.group.as_str() {
+            "apps" => self.plural != "controllerrevisions",
+            "" => matches!(self.plural.as_str(), "pods" | "replicationcontrollers" | "podtemplates"),
+            "batch" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io" => true,
+            "policy" => self.plural == "poddisruptionbudgets",
+            "discovery.k8s.io" => self.plural == "endpointslices",
+            "networking.k8s.io" => {
+                matches!(self.plural.as_str(), "ingresses" | "networkpolicies" | "ingressclasses")
+            }
+            "apiextensions.k8s.io" => self.plural == "customresourcedefinitions",
+            "scheduling.k8s.io" => self.plural == "priorityclasses",
+            _ => false,
+        }
     }
 }
 

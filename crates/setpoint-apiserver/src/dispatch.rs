@@ -286,7 +286,7 @@ impl Call<'_> {
         }
         let options = self.options("CreateOptions")?;
         let body = parse_body(&self.parts.headers, &self.body)?;
-        Ok(self.written(&self.inner.registry.create(&self.place, body, &options)?))
+        Ok(self.written(&self.inner.registry.create(&self.place, &body, &options)?))
     }
 
     /// The old form of a binding: the pod's name is in the body.

@@ -39,7 +39,7 @@ pub(crate) use self::decode::parse_body;
 use self::definitions::Installed;
 pub(crate) use self::delete::DeleteOptions;
 pub(crate) use self::list::{ListOptions, ListPage};
-pub(crate) use self::options::{FieldValidation, WriteOptions};
+pub(crate) use self::options::WriteOptions;
 pub(crate) use self::patch::PatchKind;
 pub(crate) use self::shape::served;
 pub(crate) use self::watch::{WatchEvent, WatchStream};
@@ -73,15 +73,6 @@ pub(crate) enum Answer {
     Draft(Value),
     /// Something that is not of the resource's kind (a `Status`, a `Scale`).
     Other(Value),
-}
-
-impl Answer {
-    pub(crate) fn value(&self) -> &Value {
-        match self {
-            Self::Stored(stored) => &stored.value,
-            Self::Draft(value) | Self::Other(value) => value,
-        }
-    }
 }
 
 /// The object a request is about.

@@ -1,6 +1,8 @@
 //! What a request asks for, read from its method, path and query
 //! (`k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`).
 
+use std::borrow::Cow;
+
 use http::Method;
 use percent_encoding::percent_decode_str;
 
@@ -34,7 +36,7 @@ impl Target {
         let segments: Vec<String> = path
             .split('/')
             .filter(|segment| !segment.is_empty())
-            .map(|segment| percent_decode_str(segment).decode_utf8().map(|text| text.into_owned()))
+            .map(|segment| percent_decode_str(segment).decode_utf8().map(Cow::into_owned))
             .collect::<Result<_, _>>()
             .map_err(|_| Status::bad_request("the path is not valid UTF-8"))?;
         let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -45,9 +47,7 @@ impl Target {
         };
         let (namespace, rest) = match rest {
             // A namespace is an object itself, and /status and /finalize are its subresources.
-            ["namespaces", namespace, tail @ ..]
-                if !tail.is_empty() && !(tail.len() == 1 && matches!(tail[0], "status" | "finalize")) =>
-            {
+            ["namespaces", namespace, tail @ ..] if !matches!(tail, [] | ["status" | "finalize"]) => {
                 (*namespace, tail)
             }
             ["namespaces", namespace, ..] => (*namespace, rest),
@@ -132,8 +132,8 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn resource(method: Method, path: &str) -> ResourceRequest {
-        match Target::of(&method, path, &Query::default()).unwrap() {
+    fn resource(method: &Method, path: &str) -> ResourceRequest {
+        match Target::of(method, path, &Query::default()).unwrap() {
             Target::Resource(request) => request,
             Target::Path(path) => panic!("{path} is not a resource"),
         }
@@ -141,18 +141,18 @@ mod tests {
 
     #[test]
     fn paths_are_read() {
-        let pod = resource(Method::GET, "/api/v1/namespaces/a/pods/b/log");
+        let pod = resource(&Method::GET, "/api/v1/namespaces/a/pods/b/log");
         assert_eq!((pod.verb, &*pod.namespace, &*pod.resource), ("get", "a", "pods"));
         assert_eq!((&*pod.name, &*pod.subresource), ("b", "log"));
-        let namespace = resource(Method::PUT, "/api/v1/namespaces/a/finalize");
+        let namespace = resource(&Method::PUT, "/api/v1/namespaces/a/finalize");
         assert_eq!((namespace.verb, &*namespace.resource), ("update", "namespaces"));
         assert_eq!(
             (&*namespace.name, &*namespace.namespace, &*namespace.subresource),
             ("a", "a", "finalize")
         );
-        let list = resource(Method::GET, "/apis/apps/v1/deployments");
+        let list = resource(&Method::GET, "/apis/apps/v1/deployments");
         assert_eq!((list.verb, &*list.group, &*list.namespace), ("list", "apps", ""));
-        let all = resource(Method::DELETE, "/apis/apps/v1/namespaces/x/deployments");
+        let all = resource(&Method::DELETE, "/apis/apps/v1/namespaces/x/deployments");
         assert_eq!((all.verb, &*all.namespace), ("deletecollection", "x"));
         assert_eq!(
             Target::of(&Method::GET, "/apis/apps/v1", &Query::default()).unwrap(),

@@ -79,10 +79,10 @@ impl<'a> Parser<'a> {
         }
         let key = self.key()?;
         if self.eat("!=") {
-            return Ok(Requirement::NotIn(key, vec![self.value()?]));
+            return Ok(Requirement::NotIn(key, vec![self.value()]));
         }
         if self.eat("==") || self.eat("=") {
-            return Ok(Requirement::In(key, vec![self.value()?]));
+            return Ok(Requirement::In(key, vec![self.value()]));
         }
         if self.eat(">") {
             return Ok(Requirement::Greater(key, self.number()?));
@@ -103,15 +103,15 @@ impl<'a> Parser<'a> {
         if !self.eat("(") {
             return Err(format!("found '{}', expected: '('", self.rest));
         }
-        let mut values = vec![self.value()?];
+        let mut values = vec![self.value()];
         while self.eat(",") {
-            values.push(self.value()?);
+            values.push(self.value());
         }
         if self.eat(")") { Ok(values) } else { Err(format!("found '{}', expected: ',' or ')'", self.rest)) }
     }
 
     fn number(&mut self) -> Result<i64, String> {
-        let text = self.value()?;
+        let text = self.value();
         text.parse()
             .map_err(|_| format!("for 'Gt', 'Lt' operators, the value must be an integer: \"{text}\""))
     }
@@ -124,8 +124,8 @@ impl<'a> Parser<'a> {
         Ok(key.to_owned())
     }
 
-    fn value(&mut self) -> Result<String, String> {
-        Ok(self.word().to_owned())
+    fn value(&mut self) -> String {
+        self.word().to_owned()
     }
 
     fn word(&mut self) -> &'a str {

@@ -155,12 +155,11 @@ impl ApiServer {
     /// # Errors
     /// When no key can be made.
     pub fn kubeconfig(&self, url: &str) -> Result<String, CertificateError> {
-        let token = match self.inner.admin.get() {
-            Some(token) => token.clone(),
-            None => {
-                let token = self.issue_token(Identity::admin())?;
-                self.inner.admin.get_or_init(|| token).clone()
-            }
+        let token = if let Some(token) = self.inner.admin.get() {
+            token.clone()
+        } else {
+            let token = self.issue_token(Identity::admin())?;
+            self.inner.admin.get_or_init(|| token).clone()
         };
         let ca = STANDARD.encode(self.ca_pem()?);
         Ok(json!({

@@ -71,14 +71,6 @@ impl Cause {
         }
     }
 
-    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self {
-            reason: "FieldValueDuplicate".to_owned(),
-            message: format!("Duplicate value: {value}"),
-            field: field.into(),
-        }
-    }
-
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
@@ -262,10 +254,6 @@ impl Status {
     /// What Setpoint does not have; `what` names it.
     pub(crate) fn not_implemented(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("{what} is not implemented by this API server (Setpoint)"))
-    }
-
-    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(503, "ServiceUnavailable", message)
     }
 
     /// The requested resourceVersion is newer than the store's.

@@ -167,7 +167,7 @@ fn subresources(path: &str, version: &Value, causes: &mut Vec<Cause>) {
             if required {
                 causes.push(Cause::required(field, ""));
             }
-        } else if !text.starts_with(&format!("{below}.")) && !(text.starts_with(".spec.") && !required) {
+        } else if !text.starts_with(&format!("{below}.")) && (required || !text.starts_with(".spec.")) {
             let detail = format!("should be a json path under {below}");
             causes.push(Cause::invalid(field, value, &detail));
         }
@@ -211,7 +211,8 @@ fn structure(schema: &Value, at: &str, root: bool, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(format!("{at}.type"), &json!(kind), "must be object at the root"));
         }
     } else if kind.is_empty() && !int_or_string && !preserved {
-        let what = if at.ends_with(".items") { "array items" } else { "object fields" };
+        let item = at.rsplit('.').next() == Some("items");
+        let what = if item { "array items" } else { "object fields" };
         let detail = format!("must not be empty for specified {what}");
         causes.push(Cause::required(format!("{at}.type"), &detail));
     }
@@ -260,7 +261,7 @@ fn structure(schema: &Value, at: &str, root: bool, causes: &mut Vec<Cause>) {
     }
     match &schema["items"] {
         Value::Null if kind == "array" => {
-            causes.push(Cause::required(format!("{at}.items"), "must be specified"))
+            causes.push(Cause::required(format!("{at}.items"), "must be specified"));
         }
         Value::Array(_) => {
             causes.push(Cause::forbidden(

@@ -1,5 +1,7 @@
 //! What the admission plugins of a default kube-apiserver do that operators notice.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{Place, Registry};
@@ -11,6 +13,8 @@ use crate::object::{Metadata, fields};
 use crate::policies::StoredPolicies;
 use crate::status::{Result, Status, Subject};
 use crate::store::Key;
+
+const CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 
 /// Kinds that would promise something that nothing here keeps: refused rather than ignored.
 fn unsupported(resource: &Resource) -> Option<&'static str> {
@@ -77,7 +81,7 @@ impl Registry {
         }
     }
 
-    pub(super) fn admit_delete(&self, place: &Place) -> Result<()> {
+    pub(super) fn admit_delete(place: &Place) -> Result<()> {
         let immortal = matches!(place.name.as_str(), "default" | "kube-system" | "kube-public");
         if immortal && place.resource.is("", "namespaces") {
             return Err(Status::forbidden(
@@ -91,23 +95,18 @@ impl Registry {
     /// Upstream: the admission plugin `Priority`.
     fn set_priority(&self, resource: &Resource, pod: &mut Value) -> Result<()> {
         let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
-        let class = match name.as_str() {
-            "" => self
-                .store
-                .snapshot("priorityclasses.scheduling.k8s.io")
-                .objects
-                .values()
-                .find(|class| class.value["globalDefault"] == true)
-                .map(|class| class.value.clone()),
-            _ => {
-                let key = Key::new("", name.as_str());
-                let Some(class) = self.store.get("priorityclasses.scheduling.k8s.io", &key) else {
-                    let detail = format!("no PriorityClass with name {name} was found");
-                    return Err(Status::forbidden(resource.subject(pod.meta("name")), &detail));
-                };
-                Some(class.value.clone())
+        let class = if name.is_empty() {
+            let classes = self.store.snapshot(CLASSES);
+            classes.objects.values().find(|class| class.value["globalDefault"] == true).cloned()
+        } else {
+            let found = self.store.get(CLASSES, &Key::new("", name.as_str()));
+            if found.is_none() {
+                let detail = format!("no PriorityClass with name {name} was found");
+                return Err(Status::forbidden(resource.subject(pod.meta("name")), &detail));
             }
+            found
         };
+        let class = class.map(|class| Arc::clone(&class.value));
         let policy = class.as_ref().and_then(|class| class["preemptionPolicy"].as_str());
         let policy = policy.unwrap_or("PreemptLowerPriority").to_owned();
         let priority = class.as_ref().and_then(|class| class["value"].as_i64()).unwrap_or_default();

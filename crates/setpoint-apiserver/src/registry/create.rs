@@ -16,7 +16,7 @@ const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
     /// Creates an object from the body of a POST. `place.name` is empty, or must be that of the object.
-    pub(crate) fn create(&self, place: &Place, body: Value, options: &WriteOptions) -> Result<Written> {
+    pub(crate) fn create(&self, place: &Place, body: &Value, options: &WriteOptions) -> Result<Written> {
         if body["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty() && v != "0") {
             return Err(Status::unknown("resourceVersion should not be set on objects to be created"));
         }

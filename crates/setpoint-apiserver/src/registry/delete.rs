@@ -98,7 +98,7 @@ impl Registry {
             let live = served(resource, &stored);
             let old = live.as_ref();
             check_preconditions(place, old, options)?;
-            self.admit_delete(place)?;
+            Self::admit_delete(place)?;
             let mut new = old.clone();
             set_finalizers(&mut new, options.propagation);
             let grace = grace_period(resource, old, options);

@@ -119,7 +119,7 @@ fn keep_all_but_status(resource: &Resource, new: &mut Value, old: &Value) {
 fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new != old };
     let counts =
-        |key: &str| !matches!(key, "apiVersion" | "kind" | "metadata") && !(has_status && key == "status");
+        |key: &str| !matches!(key, "apiVersion" | "kind" | "metadata") && (!has_status || key != "status");
     new.iter().any(|(key, value)| counts(key) && old.get(key) != Some(value))
         || old.keys().any(|key| counts(key) && !new.contains_key(key))
 }

@@ -144,28 +144,23 @@ impl Registry {
                 .flatten()
                 .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
             let given = port["nodePort"].as_u64().filter(|&port| port != 0);
-            let chosen = match given.or_else(|| kept.and_then(|old| old["nodePort"].as_u64())) {
-                Some(number) => {
-                    let field = format!("spec.ports[{index}].nodePort");
-                    if !(FIRST_NODE_PORT..FIRST_NODE_PORT + NODE_PORTS).contains(&number) {
-                        let detail = "provided port is not in the valid range. The range of valid ports is 30000-32767";
-                        causes.push(Cause::invalid(field, &number.into(), detail));
-                    } else if taken.contains(&number) {
-                        causes.push(Cause::invalid(
-                            field,
-                            &number.into(),
-                            "provided port is already allocated",
-                        ));
-                    }
-                    number
+            let kept = given.or_else(|| kept.and_then(|old| old["nodePort"].as_u64()));
+            let chosen = if let Some(number) = kept {
+                let field = format!("spec.ports[{index}].nodePort");
+                if !(FIRST_NODE_PORT..FIRST_NODE_PORT + NODE_PORTS).contains(&number) {
+                    let detail =
+                        "provided port is not in the valid range. The range of valid ports is 30000-32767";
+                    causes.push(Cause::invalid(field, &number.into(), detail));
+                } else if taken.contains(&number) {
+                    causes.push(Cause::invalid(field, &number.into(), "provided port is already allocated"));
                 }
-                None => {
-                    let start = self.entropy.below(NODE_PORTS);
-                    (0..NODE_PORTS)
-                        .map(|step| FIRST_NODE_PORT + (start + step) % NODE_PORTS)
-                        .find(|number| !taken.contains(number))
-                        .ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?
-                }
+                number
+            } else {
+                let start = self.entropy.below(NODE_PORTS);
+                (0..NODE_PORTS)
+                    .map(|step| FIRST_NODE_PORT + (start + step) % NODE_PORTS)
+                    .find(|number| !taken.contains(number))
+                    .ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?
             };
             taken.insert(chosen);
             fields(port).insert("nodePort".to_owned(), chosen.into());

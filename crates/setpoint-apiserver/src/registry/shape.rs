@@ -67,17 +67,16 @@ pub(super) fn clean(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>> {
-    let unknown = match resource.custom() {
-        Some(custom) => custom.complete(object),
-        None => {
-            drop_nulls(object);
-            let unknown = prune(&resource.schema(), object);
-            builtin::default(&resource.group, &resource.kind, object);
-            // Some defaults are what Go writes for an empty list.
-            drop_nulls(object);
-            check_types(resource, object)?;
-            unknown
-        }
+    let unknown = if let Some(custom) = resource.custom() {
+        custom.complete(object)
+    } else {
+        drop_nulls(object);
+        let unknown = prune(&resource.schema(), object);
+        builtin::default(&resource.group, &resource.kind, object);
+        // Some defaults are what Go writes for an empty list.
+        drop_nulls(object);
+        check_types(resource, object)?;
+        unknown
     };
     let texts = || unknown.iter().map(ToString::to_string);
     match validation {
