@@ -20,7 +20,7 @@ use crate::hollow::HollowRuntime;
 use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
 use crate::recorder::Recorder;
 use crate::volumes::{self, ClaimBinder, VolumeReclaimer};
-use crate::{scheduler, statefulset};
+use crate::{scheduler, statefulset, unreachable};
 
 /// Address of the cluster's name server, as kubeadm and others choose it.
 const DNS_ADDRESS: &str = "10.96.0.10";
@@ -54,6 +54,8 @@ pub struct Cluster {
     entropy: Entropy,
     hollow: BTreeMap<String, HollowRuntime>,
     nodes: Mutex<BTreeMap<String, Arc<dyn Member>>>,
+    /// What is done about nodes that were cut off, by name.
+    followers: Mutex<BTreeMap<String, JoinHandle<()>>>,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -124,6 +126,7 @@ impl ClusterBuilder {
             entropy,
             hollow: BTreeMap::new(),
             nodes: Mutex::default(),
+            followers: Mutex::default(),
             stop,
             tasks: vec![tokio::spawn(recording), tokio::spawn(controllers)],
         };
@@ -216,21 +219,29 @@ impl Cluster {
         Ok(())
     }
 
-    /// Cuts a node's kubelet off from the API server, or lets it come back: its containers go on meanwhile. False
-    /// when there is no such node.
+    /// Cuts a node's kubelet off from the API server, or lets it come back: its containers go on meanwhile. After
+    /// 50 s of silence the node is Unknown and tainted and its pods are not ready; pods are deleted (which waits
+    /// for the node) when their tolerations end, by default 5 minutes later. False when there is no such node.
     pub fn connect(&self, node: &str, connected: bool) -> bool {
-        let nodes = self.nodes.lock();
-        nodes.get(node).is_some_and(|node| {
-            node.connect(connected);
-            true
-        })
+        let Some(member) = self.nodes.lock().get(node).cloned() else { return false };
+        member.connect(connected);
+        let (client, clock, name) = (self.client(), self.clock, node.to_owned());
+        let follower = if connected {
+            tokio::spawn(unreachable::back(client, clock, name))
+        } else {
+            tokio::spawn(unreachable::follow(client, clock, name))
+        };
+        if let Some(earlier) = self.followers.lock().insert(node.to_owned(), follower) {
+            earlier.abort();
+        }
+        true
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop.cancel();
-        for task in &self.tasks {
+        for task in self.tasks.iter().chain(self.followers.lock().values()) {
             task.abort();
         }
     }

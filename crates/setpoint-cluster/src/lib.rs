@@ -24,6 +24,7 @@ mod recorder;
 mod scheduler;
 mod serviceaccounts;
 mod statefulset;
+mod unreachable;
 mod volumes;
 
 pub use cluster::{Cluster, ClusterBuilder};

@@ -66,6 +66,17 @@ const CONFIG_RETRY: Duration = Duration::from_secs(2);
 /// `ErrImagePull` becomes `ImagePullBackOff` after this.
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(1);
 
+/// What one step of a pod's machine works with.
+#[derive(Debug)]
+pub struct Turn {
+    /// The time of the step.
+    pub now: Timestamp,
+    /// The pod's address, once it has one.
+    pub address: Option<IpAddr>,
+    /// What has to be done, in order.
+    pub effects: Vec<Effect>,
+}
+
 /// The machine of one container.
 #[derive(Clone, Debug)]
 pub struct ContainerMachine {
@@ -165,24 +176,24 @@ impl ContainerMachine {
     }
 
     /// Starts it if that is due.
-    pub fn start_if_due(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+    pub fn start_if_due(&mut self, turn: &mut Turn) {
         if self.starting {
             return;
         }
         let due = match &self.state {
-            State::Waiting { retry, .. } => *retry <= now,
-            State::Exited { restart: Some(at), .. } => *at <= now,
+            State::Waiting { retry, .. } => *retry <= turn.now,
+            State::Exited { restart: Some(at), .. } => *at <= turn.now,
             _ => false,
         };
         if due {
             if let State::Exited { at, .. } = &self.state {
-                self.crashes.next(*at, now);
+                self.crashes.next(*at, turn.now);
             }
             self.starting = true;
-            effects.push(Effect::Start { container: self.spec.name.clone(), attempt: self.attempts });
+            turn.effects.push(Effect::Start { container: self.spec.name.clone(), attempt: self.attempts });
             return;
         }
-        self.show_pull_back_off(now);
+        self.show_pull_back_off(turn.now);
     }
 
     /// `ErrImagePull` turns into `ImagePullBackOff` after a moment.
@@ -197,14 +208,7 @@ impl ContainerMachine {
         }
     }
 
-    pub fn started(
-        &mut self,
-        id: ContainerId,
-        image: Image,
-        address: Option<IpAddr>,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn started(&mut self, id: ContainerId, image: Image, turn: &mut Turn) {
         self.starting = false;
         self.attempts += 1;
         self.config_note = None;
@@ -213,7 +217,7 @@ impl ContainerMachine {
             self.restarts += 1;
         }
         self.image = Some(image);
-        self.state = State::Running { id: id.clone(), since: now };
+        self.state = State::Running { id: id.clone(), since: turn.now };
         self.stop = None;
         let probes = [
             (ProbeKind::Startup, &self.spec.startup_probe),
@@ -226,33 +230,30 @@ impl ContainerMachine {
         self.ready = self.started && self.spec.readiness_probe.is_none();
         for prober in &mut self.probers {
             if self.started || prober.kind == ProbeKind::Startup {
-                prober.begin(now, now);
+                prober.begin(turn.now, turn.now);
             }
         }
-        effects.push(self.note(Note::normal("Started", format!("Started container {}", self.spec.name))));
+        turn.effects
+            .push(self.note(Note::normal("Started", format!("Started container {}", self.spec.name))));
         let lifecycle = self.spec.lifecycle.as_ref();
-        if let Some(hook) =
-            lifecycle_hook(lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()), &self.spec, address)
-        {
-            effects.push(Effect::PostStart { container: self.spec.name.clone(), id, hook });
+        if let Some(hook) = lifecycle_hook(
+            lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()),
+            &self.spec,
+            turn.address,
+        ) {
+            turn.effects.push(Effect::PostStart { container: self.spec.name.clone(), id, hook });
         }
     }
 
     /// A start that did not come to a running process.
-    pub fn start_failed(
-        &mut self,
-        failure: StartFailure,
-        restart: impl Fn(i32) -> bool,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn start_failed(&mut self, failure: StartFailure, restart: impl Fn(i32) -> bool, turn: &mut Turn) {
         self.starting = false;
         match failure {
             StartFailure::Image(error) => {
                 let message = error.to_string();
                 let wait = {
-                    self.pulls.next(now, now);
-                    self.pulls.delay(now)
+                    self.pulls.next(turn.now, turn.now);
+                    self.pulls.delay(turn.now)
                 };
                 let (reason, note) = match &error {
                     ImageError::Invalid { .. } => (
@@ -267,20 +268,20 @@ impl ContainerMachine {
                         Note::warning("Failed", format!("Failed to pull image \"{image}\": {message}")),
                     ),
                 };
-                effects.push(self.note(note));
-                effects.push(self.note(Note::warning("Failed", format!("Error: {reason}"))));
-                self.wait_again(reason, message, wait, now);
+                turn.effects.push(self.note(note));
+                turn.effects.push(self.note(Note::warning("Failed", format!("Error: {reason}"))));
+                self.wait_again(reason, message, wait, turn.now);
             }
             StartFailure::Config(message) => {
-                self.note_once(&message, effects);
-                self.wait_again("CreateContainerConfigError", message, CONFIG_RETRY, now);
+                self.note_once(&message, turn);
+                self.wait_again("CreateContainerConfigError", message, CONFIG_RETRY, turn.now);
             }
             StartFailure::Create(message) => {
-                self.note_once(&message, effects);
-                self.wait_again("CreateContainerError", message, CONFIG_RETRY, now);
+                self.note_once(&message, turn);
+                self.wait_again("CreateContainerError", message, CONFIG_RETRY, turn.now);
             }
             StartFailure::Run { message, code } => {
-                effects.push(self.note(Note::warning("Failed", format!("Error: {message}"))));
+                turn.effects.push(self.note(Note::warning("Failed", format!("Error: {message}"))));
                 if let State::Exited { run, .. } = &self.state {
                     self.last = Some(run.clone());
                     self.restarts += 1;
@@ -291,10 +292,10 @@ impl ContainerMachine {
                     reason: Some("StartError".into()),
                     message: Some(message),
                     started_at: Some(Time(Timestamp::UNIX_EPOCH)),
-                    finished_at: Some(seconds(now)),
+                    finished_at: Some(seconds(turn.now)),
                     ..ContainerStateTerminated::default()
                 };
-                self.exited_with(run, now, restart(code), effects);
+                self.exited_with(run, restart(code), turn);
             }
         }
     }
@@ -308,21 +309,14 @@ impl ContainerMachine {
     }
 
     /// Says why a start fails, once for each cause.
-    fn note_once(&mut self, message: &str, effects: &mut Vec<Effect>) {
+    fn note_once(&mut self, message: &str, turn: &mut Turn) {
         if self.config_note.as_deref() != Some(message) {
             self.config_note = Some(message.to_owned());
-            effects.push(self.note(Note::warning("Failed", format!("Error: {message}"))));
+            turn.effects.push(self.note(Note::warning("Failed", format!("Error: {message}"))));
         }
     }
 
-    pub fn exited(
-        &mut self,
-        id: &ContainerId,
-        exit: &Exit,
-        restart: impl Fn(i32) -> bool,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn exited(&mut self, id: &ContainerId, exit: &Exit, restart: impl Fn(i32) -> bool, turn: &mut Turn) {
         let State::Running { id: current, since } = &self.state else { return };
         if current != id {
             return;
@@ -343,27 +337,21 @@ impl ContainerMachine {
             finished_at: Some(seconds(exit.finished_at)),
         };
         if let Some(older) = self.previous.replace(id.clone()) {
-            effects.push(Effect::Remove(older));
+            turn.effects.push(Effect::Remove(older));
         }
-        self.exited_with(run, now, restart(exit.code), effects);
+        self.exited_with(run, restart(exit.code), turn);
     }
 
-    fn exited_with(
-        &mut self,
-        run: ContainerStateTerminated,
-        now: Timestamp,
-        restart: bool,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn exited_with(&mut self, run: ContainerStateTerminated, restart: bool, turn: &mut Turn) {
         self.stop = None;
         self.probers.clear();
         self.started = false;
         self.ready = false;
-        let wait = self.crashes.delay(now);
+        let wait = self.crashes.delay(turn.now);
         if restart && !wait.is_zero() {
-            effects.push(Effect::NoteBackOff { container: self.spec.name.clone() });
+            turn.effects.push(Effect::NoteBackOff { container: self.spec.name.clone() });
         }
-        self.state = State::Exited { run, at: now, restart: restart.then(|| later(now, wait)) };
+        self.state = State::Exited { run, at: turn.now, restart: restart.then(|| later(turn.now, wait)) };
     }
 
     /// The message of `CrashLoopBackOff`, while it waits for its restart.
@@ -388,16 +376,9 @@ impl ContainerMachine {
     }
 
     /// Asks it to stop: `preStop`, signal, grace, SIGKILL. A second call can only shorten the grace.
-    pub fn stop(
-        &mut self,
-        grace: Duration,
-        why: &str,
-        address: Option<IpAddr>,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn stop(&mut self, grace: Duration, why: &str, turn: &mut Turn) {
         let State::Running { id, .. } = &self.state else { return };
-        let end = later(now, grace);
+        let end = later(turn.now, grace);
         match &mut self.stop {
             Some(Stop::Hook { until }) => {
                 *until = (*until).min(end);
@@ -416,42 +397,39 @@ impl ContainerMachine {
                 prober.end();
             }
         }
-        effects.push(self.note(Note::normal("Killing", why.to_owned())));
+        turn.effects.push(self.note(Note::normal("Killing", why.to_owned())));
         let lifecycle = self.spec.lifecycle.as_ref();
-        let hook =
-            lifecycle_hook(lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()), &self.spec, address);
+        let hook = lifecycle_hook(
+            lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()),
+            &self.spec,
+            turn.address,
+        );
         match hook.filter(|_| !grace.is_zero()) {
             Some(hook) => {
                 self.stop = Some(Stop::Hook { until: end });
-                effects.push(Effect::PreStop { container: self.spec.name.clone(), id, hook });
+                turn.effects.push(Effect::PreStop { container: self.spec.name.clone(), id, hook });
             }
-            None => self.ask(id, end, effects),
+            None => self.ask(id, end, turn),
         }
     }
 
-    fn ask(&mut self, id: ContainerId, kill_at: Timestamp, effects: &mut Vec<Effect>) {
+    fn ask(&mut self, id: ContainerId, kill_at: Timestamp, turn: &mut Turn) {
         let signal = stop_signal(&self.spec);
         self.stop = Some(if signal == Signal::Kill { Stop::Killed } else { Stop::Asked { kill_at } });
-        effects.push(Effect::Signal { id, signal });
+        turn.effects.push(Effect::Signal { id, signal });
     }
 
-    pub fn pre_stop_done(
-        &mut self,
-        id: &ContainerId,
-        failure: Option<String>,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn pre_stop_done(&mut self, id: &ContainerId, failure: Option<String>, turn: &mut Turn) {
         if self.running() != Some(id) {
             return;
         }
         if let Some(Stop::Hook { until }) = self.stop {
             if let Some(message) = failure {
-                effects.push(
+                turn.effects.push(
                     self.note(Note::warning("FailedPreStopHook", format!("PreStopHook failed: {message}"))),
                 );
             }
-            self.ask(id.clone(), until.max(later(now, MINIMUM_GRACE)), effects);
+            self.ask(id.clone(), until.max(later(turn.now, MINIMUM_GRACE)), turn);
         }
     }
 
@@ -461,18 +439,18 @@ impl ContainerMachine {
     }
 
     /// Starts what is due while it runs: probes, the end of a grace period.
-    pub fn tick(&mut self, address: Option<IpAddr>, now: Timestamp, effects: &mut Vec<Effect>) {
+    pub fn tick(&mut self, turn: &mut Turn) {
         let State::Running { id, .. } = &self.state else { return };
         let id = id.clone();
         match self.stop {
-            Some(Stop::Hook { until }) if until <= now => {
+            Some(Stop::Hook { until }) if until <= turn.now => {
                 let message = "PreStopHook took longer than the grace period".to_owned();
-                effects.push(self.note(Note::warning("FailedPreStopHook", message)));
-                self.ask(id.clone(), later(now, MINIMUM_GRACE), effects);
+                turn.effects.push(self.note(Note::warning("FailedPreStopHook", message)));
+                self.ask(id.clone(), later(turn.now, MINIMUM_GRACE), turn);
             }
-            Some(Stop::Asked { kill_at }) if kill_at <= now => {
+            Some(Stop::Asked { kill_at }) if kill_at <= turn.now => {
                 self.stop = Some(Stop::Killed);
-                effects.push(Effect::Signal { id: id.clone(), signal: Signal::Kill });
+                turn.effects.push(Effect::Signal { id: id.clone(), signal: Signal::Kill });
             }
             _ => {}
         }
@@ -483,13 +461,13 @@ impl ContainerMachine {
                 ProbeKind::Readiness => &self.spec.readiness_probe,
             };
             if let Some(probe) = probe
-                && prober.start_if_due(now)
+                && prober.start_if_due(turn.now)
             {
-                effects.push(Effect::Probe {
+                turn.effects.push(Effect::Probe {
                     container: self.spec.name.clone(),
                     id: id.clone(),
                     kind: prober.kind,
-                    action: probe_action(probe, &self.spec, address),
+                    action: probe_action(probe, &self.spec, turn.address),
                     timeout: prober.timeout,
                 });
             }
@@ -503,9 +481,7 @@ impl ContainerMachine {
         kind: ProbeKind,
         outcome: &ProbeOutcome,
         grace: Duration,
-        address: Option<IpAddr>,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
+        turn: &mut Turn,
     ) {
         let State::Running { id: current, since } = &self.state else { return };
         if current != id {
@@ -517,7 +493,7 @@ impl ContainerMachine {
         let grace = prober.grace.unwrap_or(grace);
         if let ProbeOutcome::Failure(message) = outcome {
             let message = format!("{} probe failed: {message}", kind.title());
-            effects.push(self.note(Note::warning("Unhealthy", message)));
+            turn.effects.push(self.note(Note::warning("Unhealthy", message)));
         }
         match (kind, settled) {
             (ProbeKind::Startup, Some(true)) => {
@@ -526,7 +502,7 @@ impl ContainerMachine {
                 for prober in &mut self.probers {
                     match prober.kind {
                         ProbeKind::Startup => prober.end(),
-                        _ if self.stop.is_none() => prober.begin(since, now),
+                        _ if self.stop.is_none() => prober.begin(since, turn.now),
                         _ => {}
                     }
                 }
@@ -537,7 +513,7 @@ impl ContainerMachine {
                     self.spec.name,
                     kind.title().to_lowercase()
                 );
-                self.stop(grace, &why, address, now, effects);
+                self.stop(grace, &why, turn);
             }
             (ProbeKind::Readiness, Some(passed)) => self.ready = passed && self.started,
             _ => {}

@@ -369,7 +369,9 @@ impl<R: Runtime> Pods<R> {
         let params = WatchParams::default().fields(&selector);
         loop {
             let mut events = pin!(pods.watch(&params, &version).await?);
+            let mut silent = true;
             while let Some(event) = events.next().await {
+                silent = false;
                 match event? {
                     WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                         version = pod.metadata.resource_version.clone().unwrap_or(version);
@@ -386,6 +388,10 @@ impl<R: Runtime> Pods<R> {
                     WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
                     WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
                 }
+            }
+            if silent {
+                // A server that ends watches at once must not be asked again at once.
+                tokio::time::sleep(RELIST).await;
             }
         }
     }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use super::backoff::later;
-use super::container::{ContainerMachine, Role, role_of};
+use super::container::{ContainerMachine, Role, Turn, role_of};
 use super::hook::Hook;
 use super::probe::{ProbeAction, ProbeOutcome};
 use super::prober::ProbeKind;
@@ -42,6 +42,8 @@ pub enum Event {
     PreStopDone { container: String, id: ContainerId, failure: Option<String> },
     /// The sandbox is removed, or could not be.
     Removed(Result<(), String>),
+    /// The node is heard from again: what others wrote meanwhile is put right.
+    Reconnected,
     /// Time has passed.
     Tick,
 }
@@ -191,15 +193,15 @@ impl PodMachine {
 
     /// Takes an event and gives what has to be done now.
     pub fn step(&mut self, event: Event, now: Timestamp) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        self.take(event, now, &mut effects);
-        self.advance(now, &mut effects);
+        let mut turn = Turn { now, address: self.address(), effects: Vec::new() };
+        self.take(event, &mut turn);
+        turn.address = self.address();
+        self.advance(&mut turn);
         self.refresh_conditions(now);
-        effects
+        turn.effects
     }
 
-    fn take(&mut self, event: Event, now: Timestamp, effects: &mut Vec<Effect>) {
-        let address = self.address();
+    fn take(&mut self, event: Event, turn: &mut Turn) {
         let grace = self.grace();
         let policy =
             self.spec().and_then(|spec| spec.restart_policy.clone()).unwrap_or_else(|| "Always".into());
@@ -217,29 +219,30 @@ impl PodMachine {
             Event::Prepared(Ok(sandbox)) => self.preparation = Preparation::Done(sandbox),
             Event::Prepared(Err((reason, message))) => {
                 if let Preparation::Running { wait } = self.preparation {
-                    effects.push(Effect::Note { container: None, note: Note::warning(&reason, message) });
+                    turn.effects
+                        .push(Effect::Note { container: None, note: Note::warning(&reason, message) });
                     self.preparation =
-                        Preparation::Due { at: later(now, wait), wait: (wait * 2).min(PREPARE_LONGEST) };
+                        Preparation::Due { at: later(turn.now, wait), wait: (wait * 2).min(PREPARE_LONGEST) };
                 }
             }
             Event::Started { container, result } => {
                 if let Some(container) = self.find(&container) {
                     let restart = restart(container.role);
                     match result {
-                        Ok((id, image)) => container.started(id, image, address, now, effects),
-                        Err(failure) => container.start_failed(failure, restart, now, effects),
+                        Ok((id, image)) => container.started(id, image, turn),
+                        Err(failure) => container.start_failed(failure, restart, turn),
                     }
                 }
             }
             Event::Exited { container, id, exit } => {
                 if let Some(container) = self.find(&container) {
                     let restart = restart(container.role);
-                    container.exited(&id, &exit, restart, now, effects);
+                    container.exited(&id, &exit, restart, turn);
                 }
             }
             Event::Probed { container, id, kind, outcome } => {
                 if let Some(container) = self.find(&container) {
-                    container.probed(&id, kind, &outcome, grace, address, now, effects);
+                    container.probed(&id, kind, &outcome, grace, turn);
                 }
             }
             Event::PostStartDone { container, id, failure } => {
@@ -250,35 +253,35 @@ impl PodMachine {
                     let about = Some((container.role, container.spec.name.clone()));
                     let note =
                         Note::warning("FailedPostStartHook", format!("PostStartHook failed: {message}"));
-                    effects.push(Effect::Note { container: about, note });
-                    container.stop(grace, "FailedPostStartHook", address, now, effects);
+                    turn.effects.push(Effect::Note { container: about, note });
+                    container.stop(grace, "FailedPostStartHook", turn);
                 }
             }
             Event::PreStopDone { container, id, failure } => {
                 if let Some(container) = self.find(&container) {
-                    container.pre_stop_done(&id, failure, now, effects);
+                    container.pre_stop_done(&id, failure, turn);
                 }
             }
             Event::Removed(Ok(())) => self.removal = Some(Removal::Done),
             Event::Removed(Err(message)) => {
-                effects.push(Effect::Note { container: None, note: Note::warning("FailedKillPod", message) });
-                self.removal = Some(Removal::Due(later(now, REMOVE_RETRY)));
+                turn.effects
+                    .push(Effect::Note { container: None, note: Note::warning("FailedKillPod", message) });
+                self.removal = Some(Removal::Due(later(turn.now, REMOVE_RETRY)));
             }
-            Event::Tick => {}
+            Event::Reconnected | Event::Tick => {}
         }
     }
 
-    /// Brings everything as far as it can go now.
-    fn advance(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        let address = self.address();
+    /// Brings everything as far as it can go turn.now.
+    fn advance(&mut self, turn: &mut Turn) {
         if self.pod.metadata.deletion_timestamp.is_some() {
             self.ending = true;
         }
         for container in &mut self.containers {
-            container.tick(address, now, effects);
+            container.tick(turn);
         }
         if self.ending {
-            self.end(now, effects);
+            self.end(turn);
             return;
         }
         if self.is_terminal() {
@@ -287,20 +290,20 @@ impl PodMachine {
             for container in self.containers.iter_mut().filter(|container| container.role == Role::Sidecar) {
                 container.forbid_restart();
                 let why = format!("Stopping container {}", container.spec.name);
-                container.stop(grace, &why, address, now, effects);
+                container.stop(grace, &why, turn);
             }
             return;
         }
         match self.preparation {
-            Preparation::Due { at, wait } if at <= now => {
+            Preparation::Due { at, wait } if at <= turn.now => {
                 self.preparation = Preparation::Running { wait };
-                effects.push(Effect::Prepare);
+                turn.effects.push(Effect::Prepare);
             }
             Preparation::Done(_) => {
                 let mut open = true;
                 for container in &mut self.containers {
                     if open && !(container.role == Role::Init && container.finished()) {
-                        container.start_if_due(now, effects);
+                        container.start_if_due(turn);
                     }
                     open &= container.lets_pass();
                 }
@@ -310,8 +313,8 @@ impl PodMachine {
     }
 
     /// Stops containers, then sidecars, then removes the sandbox, then the pod.
-    fn end(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        let (address, grace) = (self.address(), self.grace());
+    fn end(&mut self, turn: &mut Turn) {
+        let grace = self.grace();
         let mains_quiet = self
             .containers
             .iter()
@@ -321,9 +324,9 @@ impl PodMachine {
             container.forbid_restart();
             if (container.role != Role::Sidecar || mains_quiet) && !container.stopping() {
                 let why = format!("Stopping container {}", container.spec.name);
-                container.stop(grace, &why, address, now, effects);
+                container.stop(grace, &why, turn);
             } else if container.stopping() && self.pod.metadata.deletion_grace_period_seconds == Some(0) {
-                container.stop(Duration::ZERO, "", address, now, effects);
+                container.stop(Duration::ZERO, "", turn);
             }
         }
         if !self.containers.iter().all(ContainerMachine::quiet)
@@ -334,16 +337,16 @@ impl PodMachine {
         match self.removal {
             None => {
                 self.removal = Some(Removal::Running);
-                effects.push(Effect::RemoveSandbox);
+                turn.effects.push(Effect::RemoveSandbox);
             }
-            Some(Removal::Due(at)) if at <= now => {
+            Some(Removal::Due(at)) if at <= turn.now => {
                 self.removal = Some(Removal::Running);
-                effects.push(Effect::RemoveSandbox);
+                turn.effects.push(Effect::RemoveSandbox);
             }
             Some(Removal::Done) if !self.finalized => {
                 self.finalized = true;
                 if !self.gone {
-                    effects.push(Effect::Finalize);
+                    turn.effects.push(Effect::Finalize);
                 }
             }
             _ => {}

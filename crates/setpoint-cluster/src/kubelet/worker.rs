@@ -114,11 +114,15 @@ impl<R: Runtime> Worker<R> {
     pub async fn run(mut self) {
         let mut event = Event::Tick;
         let mut connected = self.node.connected.clone();
+        self.tasks.spawn(report_reconnects(connected.clone(), self.sender.clone()));
         loop {
             // The sender lives in the node; without it the node is gone and this task with it.
             let _ = connected.wait_for(|connected| *connected).await;
             if let Event::Seen(pod) = &event {
                 self.pod.send_replace(pod.clone());
+            }
+            if let Event::Reconnected = &event {
+                self.published = None;
             }
             let effects = self.machine.step(event, self.node.clock.now());
             let mut finalize = false;
@@ -291,6 +295,14 @@ impl<R: Runtime> Worker<R> {
                 Err(error) => tracing::warn!(%pod, %error, "finished pod not deleted; trying again"),
             }
             tokio::time::sleep(PUBLISH_RETRY).await;
+        }
+    }
+}
+
+async fn report_reconnects(mut connected: watch::Receiver<bool>, events: mpsc::UnboundedSender<Event>) {
+    while connected.changed().await.is_ok() {
+        if *connected.borrow_and_update() && events.send(Event::Reconnected).is_err() {
+            return;
         }
     }
 }

@@ -300,7 +300,7 @@ fn claim_pod(
     match controller(references) {
         Some(_) if ours && selected => mine.push(pod.clone()),
         Some(_) if ours && pod.metadata.deletion_timestamp.is_none() => {
-            steps.push(Step::Release(pod.clone()))
+            steps.push(Step::Release(pod.clone()));
         }
         None if selected && named && pod.metadata.deletion_timestamp.is_none() => {
             steps.push(Step::Adopt(pod.clone()));

@@ -96,14 +96,16 @@ impl World {
     /// Waits for up to ten simulated minutes.
     pub async fn until<T>(&self, what: &str, check: impl AsyncFn() -> Result<T, String>) -> T {
         let start = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(10);
         loop {
             match check().await {
                 Ok(value) => return value,
                 Err(seen) if start.elapsed() > Duration::from_secs(600) => {
                     panic!("waited ten minutes for {what}; last seen: {seen}")
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(_) => tokio::time::sleep(pause).await,
             }
+            pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
 }

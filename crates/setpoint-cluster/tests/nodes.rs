@@ -1,0 +1,100 @@
+//! Nodes that fall silent, and the way to the logs and commands of containers, in simulated time.
+
+mod world;
+
+use std::time::Duration;
+
+use futures::AsyncBufReadExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, LogParams};
+use serde_json::{Value, json};
+use setpoint_cluster::Cluster;
+
+use world::World;
+
+fn ready(object: &Value) -> Value {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == "Ready")
+        .map_or(Value::Null, |c| c["status"].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_node_loses_its_pods_after_their_toleration() {
+    let world = World::start(Cluster::builder().hollow_nodes(2)).await;
+    world.create_set("web", json!({"replicas": 2, "podManagementPolicy": "Parallel"})).await;
+    world.set_status("web", |status| status["readyReplicas"] == 2).await;
+    let pods = world::pods(&world.client, "default").await;
+    let lost = pods.iter().find(|pod| pod["spec"]["nodeName"] == "hollow-1").unwrap();
+    let lost = lost["metadata"]["name"].as_str().unwrap();
+
+    assert!(world.cluster.connect("hollow-1", false));
+    let start = tokio::time::Instant::now();
+    world.pod(lost, |pod| ready(pod) == "False").await;
+    assert_eq!(start.elapsed().as_secs(), 50);
+    let nodes = Api::<Node>::all(world.client.clone());
+    let node = json!(nodes.get("hollow-1").await.unwrap());
+    assert_eq!(ready(&node), "Unknown");
+    assert_eq!(node["spec"]["taints"][1]["key"], "node.kubernetes.io/unreachable");
+    world.pod(lost, |pod| !pod["metadata"]["deletionTimestamp"].is_null()).await;
+    assert_eq!(start.elapsed().as_secs(), 350);
+
+    // Back: it ends the pod that was deleted, and the set gets a new one.
+    assert!(world.cluster.connect("hollow-1", true));
+    world.set_status("web", |status| status["readyReplicas"] == 2).await;
+    let node = json!(nodes.get("hollow-1").await.unwrap());
+    assert_eq!((ready(&node), &node["spec"]["taints"]), (json!("True"), &json!([])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_comes_back_soon_changes_nothing_for_good() {
+    let world = World::start(Cluster::builder()).await;
+    world.create_set("web", json!({"replicas": 1})).await;
+    let uid = |pod: &Value| pod["metadata"]["uid"].clone();
+    let before = uid(&world.pod("web-0", |pod| ready(pod) == "True").await);
+    world.cluster.connect("hollow-0", false);
+    world.pod("web-0", |pod| ready(pod) == "False").await;
+    world.cluster.connect("hollow-0", true);
+    assert_eq!(uid(&world.pod("web-0", |pod| ready(pod) == "True").await), before);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(uid(&world.pod("web-0", |pod| ready(pod) == "True").await), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_of_this_run_and_the_last() {
+    let world = World::start(Cluster::builder()).await;
+    world.create_set("web", json!({"replicas": 1})).await;
+    let node = world.cluster.node("hollow-0").unwrap();
+    let restarts = |count: i64| {
+        move |pod: &Value| {
+            let status = &pod["status"]["containerStatuses"][0];
+            status["restartCount"] == count && status["ready"] == true
+        }
+    };
+    world.pod("web-0", restarts(0)).await;
+    for line in ["one", "two", "three"] {
+        assert!(node.log("default", "web-0", "c", line));
+    }
+    let pods = Api::<Pod>::namespaced(world.client.clone(), "default");
+    assert_eq!(pods.logs("web-0", &LogParams::default()).await.unwrap(), "one\ntwo\nthree\n");
+    let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
+    assert_eq!(pods.logs("web-0", &tail).await.unwrap(), "three\n");
+    node.exit("default", "web-0", "c", 1);
+    world.pod("web-0", restarts(1)).await;
+    node.log("default", "web-0", "c", "again");
+    let previous = LogParams { previous: true, ..LogParams::default() };
+    assert_eq!(pods.logs("web-0", &previous).await.unwrap(), "one\ntwo\nthree\n");
+    assert_eq!(pods.logs("web-0", &LogParams::default()).await.unwrap(), "again\n");
+
+    let follow = LogParams { follow: true, ..LogParams::default() };
+    let mut lines = pods.log_stream("web-0", &follow).await.unwrap();
+    let mut line = String::new();
+    lines.read_line(&mut line).await.unwrap();
+    node.log("default", "web-0", "c", "more");
+    lines.read_line(&mut line).await.unwrap();
+    assert_eq!(line, "again\nmore\n");
+    let missing =
+        pods.logs("web-0", &LogParams { container: Some("x".into()), ..LogParams::default() }).await;
+    assert!(missing.unwrap_err().to_string().contains("container x is not valid for pod web-0"));
+}
