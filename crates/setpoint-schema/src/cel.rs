@@ -109,11 +109,16 @@ impl Rules {
         errors
     }
 
-    /// Evaluates the rules after schema validation has found `errors`, and adds to them. Values of a wrong type or
-    /// size, or missing ones, block the rules; an error then says so.
+    /// Evaluates the rules after schema validation has found `errors`, and adds to them. Values that are missing, of a
+    /// wrong type, too many, too long or not supported block the rules; an error then says so.
     pub fn validate_after(&self, errors: &mut Vec<FieldError>, new: &Value, old: Option<&Value>) {
-        const BLOCKING: [ErrorKind; 4] =
-            [ErrorKind::Required, ErrorKind::TooLong, ErrorKind::TooMany, ErrorKind::TypeInvalid];
+        const BLOCKING: [ErrorKind; 5] = [
+            ErrorKind::NotSupported,
+            ErrorKind::Required,
+            ErrorKind::TooLong,
+            ErrorKind::TooMany,
+            ErrorKind::TypeInvalid,
+        ];
         if self.is_empty() {
             return;
         }

@@ -2,7 +2,7 @@
 """Records what a real kube-apiserver answers, for the tests beside this folder.
 
 Usage: record.py https://127.0.0.1:PORT TOKEN  (a token of system:masters; README.md says how to start the server).
-Writes apply.json, apply_random.json, patches.json, rules.json and validation.json into this folder.
+Writes apply.json, apply_random.json, patches.json, ratchet.json, rules.json and validation.json into this folder.
 """
 import copy
 import json
@@ -435,3 +435,39 @@ out=[c for c in out if not (c['code']==422 and ('Invalid value: "map' in c['mess
 before=out[0]['before']
 for c in out: c.pop('before')
 write('patches.json', dict(before=before, cases=out))
+
+# Updates under a schema that has become stricter.
+S={'type':'string'}; I={'type':'integer'}
+def crd(strict):
+    e={'enum':['ok']} if strict else {}
+    mn={'minimum':5} if strict else {}
+    P={'a':{**S,**e},'b':I,'n':{'type':'object','properties':{'x':{**S,**e},'y':I},**({'required':['z']} if strict else {})},
+     'l':{'type':'array','items':{**S,**e}},'m':{'type':'array','x-kubernetes-list-type':'map','x-kubernetes-list-map-keys':['name'],'items':{'type':'object','required':['name'],'properties':{'name':S,'v':{**I,**mn},'w':I}}},
+     's':{'type':'array','x-kubernetes-list-type':'set','items':{**S,**e}},'mp':{'type':'object','additionalProperties':{**I,**mn}},
+     'c':{**I,**({'x-kubernetes-validations':[{'rule':'self > 5','message':'cel'}]} if strict else {})},'one':{'type':'object','properties':{'p':I,'q':I},**({'oneOf':[{'required':['p']},{'required':['q']}]} if strict else {})},
+     'cnt':{'type':'array','items':I,**({'maxItems':1} if strict else {})}}
+    if strict: P['dup']={'type':'array','x-kubernetes-list-type':'set','items':S}
+    else: P['dup']={'type':'array','items':S}
+    return {"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"ratchets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"ratchets","singular":"ratchet","kind":"Ratchet","listKind":"RatchetList"},"versions":[{"name":"v1","served":True,"storage":True,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":P}}}}}]}}
+old={'a':'bad','b':1,'n':{'x':'bad','y':1},'l':['bad','ok'],'m':[{'name':'i','v':1,'w':1},{'name':'j','v':2,'w':1}],'s':['bad','ok'],'mp':{'k':1,'l':9},'c':1,'one':{},'cnt':[1,2],'dup':['u','u']}
+def ch(f):
+    n=copy.deepcopy(old); f(n); return n
+news=[ch(lambda n:n.update(b=2)),ch(lambda n:n.update(a='worse')),ch(lambda n:n['n'].update(y=2)),ch(lambda n:n['n'].update(x='worse')),ch(lambda n:n['l'].append('ok')),ch(lambda n:n['m'][0].update(w=2)),ch(lambda n:n['m'].reverse()),ch(lambda n:n['m'][0].update(v=3)),ch(lambda n:n['s'].append('ok2')),ch(lambda n:n['s'].reverse()),ch(lambda n:n['mp'].update(x=9)),ch(lambda n:n['mp'].update(k=2)),ch(lambda n:n.update(c=2)),ch(lambda n:n['one'].update(r=1)),ch(lambda n:n['one'].update(p=1)),ch(lambda n:n['cnt'].append(3)),ch(lambda n:n['dup'].append('v')),ch(lambda n:n['dup'].pop()),ch(lambda n:n.update(b='x'))]
+out=[]
+C=define(crd(False))
+created=[]
+for i,new in enumerate(news):
+    st,o=req('POST',C,{'apiVersion':'example.com/v1','kind':'Ratchet','metadata':{'name':f'r{i}'},'spec':old})
+    assert st==201,o
+    created.append(o)
+K='/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ratchets.example.com'
+strict=crd(True)
+strict['metadata']['resourceVersion']=req('GET',K)[1]['metadata']['resourceVersion']
+st,o=req('PUT',K,strict); assert st==200,o
+time.sleep(3)
+out=[]
+for o,new in zip(created,news):
+    o=copy.deepcopy(o); o['spec']=new
+    st,r=req('PUT',C+'/'+o['metadata']['name'],o)
+    out.append(dict(new=new,code=st,causes=causes(st,r)))
+write('ratchet.json', dict(schema=strict['spec']['versions'][0]['schema']['openAPIV3Schema'], old=old, cases=out))
