@@ -310,8 +310,11 @@ pub struct AnyController {
     finalizer: Option<String>,
     concurrency: usize,
     time_limit: Duration,
-    run: Box<dyn FnOnce(Runtime, CancellationToken) -> BoxFuture<'static, Result<()>> + Send>,
+    run: Run,
 }
+
+/// What runs a controller, with its final number of workers.
+type Run = Box<dyn FnOnce(Runtime, CancellationToken, usize) -> BoxFuture<'static, Result<()>> + Send>;
 
 impl AnyController {
     /// Its name, unique in a process.
@@ -344,10 +347,15 @@ impl AnyController {
         self.time_limit
     }
 
+    /// Another number of workers than the controller was declared with, at least one.
+    pub fn set_concurrency(&mut self, workers: usize) {
+        self.concurrency = workers.max(1);
+    }
+
     /// Runs until `stop` is cancelled: then sources stop, nothing more is started, and running reconciles
     /// get the runtime's grace before they are dropped. Dropping the future drops everything at once.
     pub async fn run(self, runtime: Runtime, stop: CancellationToken) -> Result<()> {
-        (self.run)(runtime, stop).await
+        (self.run)(runtime, stop, self.concurrency).await
     }
 }
 
@@ -370,7 +378,9 @@ impl<R: Reconciler> From<Controller<R>> for AnyController {
             finalizer: controller.finalizer.as_ref().map(|(name, _)| name.clone()),
             concurrency: controller.concurrency,
             time_limit: controller.time_limit,
-            run: Box::new(move |runtime, stop| run::run(controller, runtime, stop).boxed()),
+            run: Box::new(move |runtime, stop, workers| {
+                run::run(controller.concurrency(workers), runtime, stop).boxed()
+            }),
         }
     }
 }

@@ -154,6 +154,14 @@ impl Operator {
         self
     }
 
+    /// How many objects each controller reconciles at a time, instead of what the controllers say.
+    pub fn concurrency(mut self, workers: usize) -> Self {
+        for controller in &mut self.controllers {
+            controller.set_concurrency(workers);
+        }
+        self
+    }
+
     /// The operator's version, for `--version`: usually `env!("CARGO_PKG_VERSION")`.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());

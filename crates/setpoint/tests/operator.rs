@@ -238,3 +238,18 @@ async fn the_stop_waits_no_longer_than_the_grace() {
     assert_eq!(start.elapsed(), Duration::from_secs(10));
     assert_eq!(*finished.lock(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_workers_can_be_set_from_outside() {
+    let world = World::new().await;
+    let describe = Describe { pause: Duration::from_secs(30), ..Describe::default() };
+    for name in ["a", "b", "c"] {
+        world.service(name).await;
+    }
+    let running = world.start(operator(describe).concurrency(2)).await;
+    let active = "controller_runtime_active_workers{controller=\"service\"}";
+    until("two workers", async || (running.metric(active) == Some(2.0)).then_some(())).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(running.metric(active), Some(2.0), "two of four Services at a time");
+    running.stop().await.unwrap();
+}

@@ -65,6 +65,9 @@ struct Run {
     /// plain for people, json for log collectors
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
     log_format: LogFormat,
+    /// Objects that each controller reconciles at a time [default: what the controllers say]
+    #[arg(long, env = "MAX_CONCURRENT_RECONCILES", value_name = "COUNT")]
+    concurrency: Option<std::num::NonZeroUsize>,
     /// Seconds that running reconciles get after the first signal
     #[arg(long, env = "SHUTDOWN_GRACE_SECONDS", value_name = "SECONDS")]
     shutdown_grace_seconds: Option<u64>,
@@ -126,6 +129,9 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         }
         if operator.scope.is_none() {
             operator.scope = arguments.watched.scope();
+        }
+        if let Some(workers) = arguments.concurrency {
+            operator = operator.concurrency(workers.get());
         }
         if let Some(seconds) = arguments.shutdown_grace_seconds {
             operator.grace = Duration::from_secs(seconds);
