@@ -18,7 +18,9 @@ use crate::endpoints::ServiceEndpoints;
 use crate::garbage::{GarbageCollector, Graph};
 use crate::hollow::HollowRuntime;
 use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
+use crate::namespaces::NamespaceLifecycle;
 use crate::recorder::Recorder;
+use crate::serviceaccounts::NamespaceDefaults;
 use crate::volumes::{self, ClaimBinder, VolumeReclaimer};
 use crate::{scheduler, statefulset, unreachable};
 
@@ -118,7 +120,7 @@ impl ClusterBuilder {
         let stop = CancellationToken::new();
         create_default_class(&client).await?;
         let controllers =
-            built_in(&self.data_dir.join("volumes")).run(api.on_first_use(), runtime, stop.clone());
+            built_in(&api, &self.data_dir.join("volumes")).run(api.on_first_use(), runtime, stop.clone());
         let mut cluster = Cluster {
             api,
             client,
@@ -145,7 +147,7 @@ impl ClusterBuilder {
     }
 }
 
-fn built_in(volumes: &Path) -> Controllers {
+fn built_in(api: &ApiServer, volumes: &Path) -> Controllers {
     let graph = Arc::new(Graph::default());
     Controllers::default()
         .when_used("", "pods", scheduler::controller())
@@ -153,6 +155,8 @@ fn built_in(volumes: &Path) -> Controllers {
         .when_used("", "services", ServiceEndpoints::controller())
         .when_used("", "persistentvolumeclaims", ClaimBinder::controller(volumes.to_owned()))
         .when_used("", "persistentvolumes", VolumeReclaimer::controller(volumes.to_owned()))
+        .when_used("", "namespaces", NamespaceLifecycle::controller(api.clone()))
+        .when_used("", "namespaces", NamespaceDefaults::controller(api.clone()))
         .for_each_kind(move |used| GarbageCollector::for_kind(used, &graph).map(Into::into))
 }
 

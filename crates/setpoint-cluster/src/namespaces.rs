@@ -6,24 +6,24 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use setpoint::kube::ResourceExt;
-use setpoint::kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use setpoint::{Action, Context, Controller, Kind, Reconciler, Result, Target, Verb};
+use setpoint::kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use setpoint::kube::core::GroupVersionKind;
+use setpoint::{Action, Context, Controller, Reconciler, Result, Target, Verb};
+use setpoint_apiserver::ApiServer;
 
 /// How often to look whether what was deleted is gone: upstream asks again after what the longest grace
 /// period leaves, at most 15 s; in one process looking is cheap.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Tells which kinds still have objects in a namespace.
-pub(crate) type Contents = Arc<dyn Fn(&str) -> Vec<Kind> + Send + Sync>;
-
 /// Empties namespaces that are being deleted.
 pub(crate) struct NamespaceLifecycle {
-    contents: Contents,
+    /// Tells which resources still have objects in a namespace.
+    api: ApiServer,
 }
 
 impl NamespaceLifecycle {
-    pub(crate) fn controller(contents: Contents) -> Controller<Self> {
-        Controller::new(Self { contents })
+    pub(crate) fn controller(api: ApiServer) -> Controller<Self> {
+        Controller::new(Self { api })
             .named("namespace")
             .uses_target(
                 Target { group: "*".to_owned(), resource: "*".to_owned(), namespaced: true },
@@ -42,30 +42,23 @@ impl Reconciler for NamespaceLifecycle {
             return Ok(Action::await_change());
         }
         let name = namespace.name_any();
-        let kinds = (self.contents)(&name);
+        let kinds = self.api.namespace_contents(&name);
         if kinds.is_empty() {
             finalize(&namespace, cx).await?;
             return Ok(Action::await_change());
         }
-        for kind in &kinds {
-            let resource = setpoint::kube::api::ApiResource {
-                group: kind.group.clone(),
-                version: kind.version.clone(),
-                api_version: kind.api_version(),
-                kind: kind.kind.clone(),
-                plural: kind.plural.clone(),
-            };
+        for used in &kinds {
+            let kind = GroupVersionKind::gvk(&used.group, &used.version, &used.kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, &used.plural);
             let objects: Api<DynamicObject> = Api::namespaced_with(cx.client(), &name, &resource);
-            objects
-                .delete_collection(&DeleteParams::background(), &setpoint::kube::api::ListParams::default())
-                .await?;
+            objects.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
         }
-        let left = (self.contents)(&name);
+        let left = self.api.namespace_contents(&name);
         if left.is_empty() {
             finalize(&namespace, cx).await?;
             return Ok(Action::await_change());
         }
-        let kinds: Vec<_> = left.iter().map(ToString::to_string).collect();
+        let kinds: Vec<_> = left.iter().map(|used| format!("{}.{}", used.plural, used.group)).collect();
         cx.status(remaining(&namespace, &kinds.join(", "), cx)).await?;
         Ok(Action::requeue(LOOK_AGAIN))
     }

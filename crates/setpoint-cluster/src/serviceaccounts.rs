@@ -6,19 +6,20 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use setpoint::kube::ResourceExt;
 use setpoint::kube::core::ObjectMeta;
 use setpoint::{Action, Context, Controller, Key, Object, Reconciler, Result, Selector, Verb, Watch};
+use setpoint_apiserver::ApiServer;
 
 /// The ConfigMap that every pod's token volume projects.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Puts back what a live namespace always has.
 pub(crate) struct NamespaceDefaults {
-    /// The CA that signs the API server's certificate, in PEM.
-    ca: String,
+    /// Has the CA that signs its certificate.
+    api: ApiServer,
 }
 
 impl NamespaceDefaults {
-    pub(crate) fn controller(ca: String) -> Controller<Self> {
-        Controller::new(Self { ca })
+    pub(crate) fn controller(api: ApiServer) -> Controller<Self> {
+        Controller::new(Self { api })
             .named("namespace-defaults")
             .field_manager("kube-controller-manager")
             .watches_as(named("default"), |old: Option<&ServiceAccount>, new, _| namespace_of(old.or(new)))
@@ -53,7 +54,7 @@ impl Reconciler for NamespaceDefaults {
         cx.apply(account).unowned().adopt().await?;
         let ca = ConfigMap {
             metadata: metadata(ROOT_CA),
-            data: Some([("ca.crt".to_owned(), self.ca.clone())].into()),
+            data: Some([("ca.crt".to_owned(), self.api.ca_pem()?)].into()),
             ..ConfigMap::default()
         };
         cx.apply(ca).unowned().adopt().await?;

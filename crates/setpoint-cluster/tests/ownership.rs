@@ -217,3 +217,46 @@ async fn a_claim_gets_a_volume_and_gives_it_back() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_with_all_that_is_in_it() {
+    use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let shop: Namespace = serde_json::from_value(json!({"metadata": {"name": "shop"}})).unwrap();
+    namespaces.create(&PostParams::default(), &shop).await.unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "shop");
+    let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "shop");
+    eventually("what a namespace is born with", async || {
+        let account = accounts.get_opt("default").await.map_err(|error| error.to_string())?.is_some();
+        let ca = configs.get_opt("kube-root-ca.crt").await.map_err(|error| error.to_string())?;
+        let ca = ca.and_then(|ca| ca.data?.remove("ca.crt")).unwrap_or_default();
+        if account && ca.contains("BEGIN CERTIFICATE") { Ok(()) } else { Err(format!("{account}, {ca:?}")) }
+    })
+    .await;
+    let mut held: ConfigMap = serde_json::from_value(config_map("held", &[])).unwrap();
+    held.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+    configs.create(&PostParams::default(), &held).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "shop");
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "web", "image": "web:1"}]}}))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    namespaces.delete("shop", &DeleteParams::default()).await.unwrap();
+    eventually("the namespace to say what it waits for", async || {
+        let shop = namespaces.get("shop").await.map_err(|error| error.to_string())?;
+        let conditions = shop.status.and_then(|status| status.conditions).unwrap_or_default();
+        let messages: Vec<_> = conditions.into_iter().filter_map(|condition| condition.message).collect();
+        let left = messages.iter().any(|message| message.contains("configmaps") && !message.contains("pods"));
+        if left { Ok(()) } else { Err(format!("{messages:?}")) }
+    })
+    .await;
+    let free = json!({"metadata": {"finalizers": null}});
+    configs.patch("held", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(free)).await.unwrap();
+    eventually("the namespace to be gone", async || match namespaces.get_opt("shop").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
