@@ -86,6 +86,14 @@ impl Error {
         self
     }
 
+    /// Retried with back-off even if it was terminal.
+    pub(crate) fn retried(mut self) -> Self {
+        if self.0.retry == Retry::Never {
+            self.0.retry = Retry::BackOff;
+        }
+        self
+    }
+
     /// When to retry.
     pub fn retry(&self) -> Retry {
         self.0.retry

@@ -268,9 +268,9 @@ impl<T: Object> Reflector<T> {
             let mut list: Value = timed(self.client.request(request)).await??;
             self.cache.pulse(self.namespace.as_deref(), None);
             version.get_or_insert_with(|| version_of(&list));
-            let page = list.get_mut("items").map(Value::take);
-            let page = page.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
-            items.extend(page.into_iter().filter_map(|item| decode::<T>(self.cache.kind(), item)));
+            if let Some(Value::Array(page)) = list.get_mut("items").map(Value::take) {
+                items.extend(page.into_iter().filter_map(|item| decode::<T>(self.cache.kind(), item)));
+            }
             match list.pointer("/metadata/continue").and_then(Value::as_str) {
                 Some(further) if !further.is_empty() => further.clone_into(&mut token),
                 _ => break,

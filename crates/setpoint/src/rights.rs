@@ -22,7 +22,7 @@ pub enum Verb {
     Delete,
     /// Delete a collection.
     DeleteCollection,
-    /// Set owner references or grant what one does not hold oneself.
+    /// Grant in a role what one does not hold oneself.
     Escalate,
     /// Bind a role that grants more than one holds oneself.
     Bind,

@@ -179,7 +179,8 @@ impl<R: Reconciler> Worker<R> {
                 if !error.is_conflict() {
                     cx.event(Event::warning("CleanupFailed", error.to_string()).action("Cleanup"));
                 }
-                return Err(error);
+                // A cleanup is retried until it is done: its object waits for nothing else.
+                return Err(error.retried());
             }
         };
         if action.delay().is_none() {

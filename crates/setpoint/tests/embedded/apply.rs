@@ -1,12 +1,15 @@
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
-use setpoint::{Action, Context, Controller, NotCached, Reconciler, Refused, Result, Undeclared, Verb};
+use setpoint::{
+    Action, Context, Controller, NotCached, Reconciler, Refused, Result, Runtime, Undeclared, Verb,
+};
 
-use crate::world::{Website, World, page, page_text, settle};
+use crate::world::{Website, WebsiteStatus, World, page, page_text, settle};
 
 /// Runs a closure's worth of steps once for each site, and keeps what failed.
 struct Steps {
@@ -197,4 +200,105 @@ async fn deletion_and_patches_of_declared_kinds_go_through() {
     settle().await;
     assert!(world.pages().get_opt("a").await.unwrap().is_none());
     world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scaled_object_is_read_with_its_new_size() {
+    struct Scaler;
+    impl Reconciler for Scaler {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let name = site.name_any();
+            let size = site.spec.text.parse()?;
+            let spec = serde_json::json!({ "serviceName": name, "selector": { "matchLabels": { "app": name } },
+                "template": { "metadata": { "labels": { "app": name } },
+                    "spec": { "containers": [{ "name": "web", "image": "web" }] } } });
+            let set: StatefulSet =
+                serde_json::from_value(serde_json::json!({ "metadata": { "name": name }, "spec": spec }))?;
+            cx.apply(set).await?;
+            cx.scale::<StatefulSet>(&name, size).await?;
+            let set = cx.get::<StatefulSet>(&name).await?.expect("applied");
+            assert_eq!(set.spec.replicas, Some(size));
+            cx.status(WebsiteStatus { pages: Some(size), text: Some(site.spec.text.clone()) }).await?;
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    let scale = |controller: Controller<Scaler>| {
+        controller.owns::<StatefulSet>().uses_subresource::<StatefulSet>("scale", &[Verb::Patch])
+    };
+    world.start(scale(Controller::new(Scaler)));
+    world.create_site("a", "3").await;
+    world.status_has("a", "3").await;
+    settle().await;
+    let writes: Vec<String> =
+        world.requests().into_iter().filter(|request| request.starts_with("PATCH")).collect();
+    assert_eq!(writes.iter().filter(|write| write.ends_with("/statefulsets/a")).count(), 1, "{writes:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_changes_nothing() {
+    struct Plan;
+    impl Reconciler for Plan {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let page = cx.apply(page(&site)).await?;
+            assert_eq!(page_text(&page), Some(site.spec.text.as_str()), "what it would be");
+            assert!(cx.get::<ConfigMap>(page.name_any()).await?.is_none());
+            Ok(Action::await_change())
+        }
+    }
+    let world = World::new().await;
+    world.create_site("a", "x").await;
+    let revision = world.api.revision();
+    let runtime = Runtime::builder(world.client.clone()).dry_run(true).build();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let controller = setpoint::AnyController::from(Controller::new(Plan).owns::<ConfigMap>());
+    let running = tokio::spawn(controller.run(runtime, stop.clone()));
+    settle().await;
+    assert!(world.requests().iter().any(|request| request.starts_with("PATCH")));
+    assert_eq!(world.api.revision(), revision);
+    stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_namespaces_in_scope_are_watched() {
+    #[derive(Default)]
+    struct Names(Mutex<Vec<String>>);
+    impl Reconciler for Names {
+        type Object = ConfigMap;
+        async fn reconcile(&self, map: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action> {
+            let (here, all) = (cx.list::<ConfigMap>().await?.len(), cx.list_all::<ConfigMap>().await?.len());
+            let nodes = cx.list::<k8s_openapi::api::core::v1::Node>().await?.len();
+            self.0.lock().push(format!(
+                "{}/{} {here} {all} {nodes}",
+                map.namespace().unwrap(),
+                map.name_any()
+            ));
+            Ok(Action::await_change())
+        }
+    }
+    let world = World::new().await;
+    for namespace in ["default", "kube-system", "kube-public"] {
+        let api: Api<ConfigMap> = Api::namespaced(world.client.clone(), namespace);
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("m".to_owned());
+        api.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let scope = setpoint::Scope::parse("default, kube-system");
+    let runtime = Runtime::builder(world.client.clone()).scope(scope).build();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let controller = Controller::new(Names::default())
+        .watches(|_: Option<&k8s_openapi::api::core::v1::Node>, _, _| Vec::new());
+    let names = controller.reconciler();
+    let running = tokio::spawn(setpoint::AnyController::from(controller).run(runtime.clone(), stop.clone()));
+    settle().await;
+    let mut seen = names.0.lock().clone();
+    seen.sort();
+    assert_eq!(seen, ["default/m 1 2 0", "kube-system/m 1 2 0"]);
+    assert_eq!(runtime.caches().health().len(), 3, "two for ConfigMaps, one for nodes");
+    stop.cancel();
+    running.await.unwrap().unwrap();
 }

@@ -32,7 +32,7 @@ impl Reconciler for Dns {
 impl Cleanup for Dns {
     async fn cleanup(&self, site: Arc<Website>, _cx: &Context<Website>) -> Result<Action> {
         match self.cleanups.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(Error::msg("the DNS server does not answer")),
+            0 => Err(Error::msg("the DNS server does not answer").terminal()),
             1 => Ok(Action::requeue(seconds(10))),
             _ => {
                 self.names.lock().retain(|name| *name != site.name_any());
