@@ -63,7 +63,7 @@ pub(crate) fn request_token(inner: &Inner, place: &Place, mut body: Value) -> Re
     if seconds < 600 {
         let detail = "may not specify a duration less than 10 minutes";
         let cause = Cause::invalid("spec.expirationSeconds", &spec["expirationSeconds"], detail);
-        let subject = Subject { group: "authentication.k8s.io", kind: "TokenRequest", name: &place.name };
+        let subject = Subject { group: "authentication.k8s.io", kind: "TokenRequest", name: "" };
         return Err(Status::invalid(subject, vec![cause]));
     }
     let mut audiences: Vec<String> = spec["audiences"]

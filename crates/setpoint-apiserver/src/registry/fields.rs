@@ -1,9 +1,12 @@
 //! Selecting by fields (`pkg/registry/*/strategy.go`: `SelectableFields`).
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::builtin;
 use crate::catalog::Resource;
+use crate::events;
 use crate::object::Metadata;
 use crate::selector::FieldSelector;
 use crate::status::{Result, Status};
@@ -18,6 +21,7 @@ pub(super) fn check_fields(resource: &Resource, selector: &FieldSelector) -> Res
         None => builtin::fields(&resource.group, &resource.plural, &Value::Null),
     };
     for field in selector.fields() {
+        let field = &*stored_name(resource, field);
         let known = field == "metadata.name"
             || (field == "metadata.namespace" && resource.namespaced)
             || built_in.iter().any(|(name, _)| *name == field)
@@ -33,6 +37,16 @@ pub(super) fn check_fields(resource: &Resource, selector: &FieldSelector) -> Res
         }
     }
     Ok(())
+}
+
+/// The fields of `events.k8s.io` have other names in the stored form.
+fn stored_name<'a>(resource: &Resource, field: &'a str) -> Cow<'a, str> {
+    match field.split_once('.') {
+        _ if resource.group != events::GROUP => Cow::Borrowed(field),
+        Some(("regarding", part)) => Cow::Owned(format!("involvedObject.{part}")),
+        None if field == "reportingController" => Cow::Borrowed("reportingComponent"),
+        _ => Cow::Borrowed(field),
+    }
 }
 
 /// The value of a selectable field of a stored object, as text; empty when it is absent.

@@ -117,11 +117,23 @@ fn may_create_on_update(resource: &Resource) -> bool {
     )
 }
 
+/// The kinds whose strategies upstream let an update leave out the resourceVersion: most built-in ones.
+fn may_update_unconditionally(resource: &Resource) -> bool {
+    resource.custom().is_none()
+        && !matches!(
+            (resource.group.as_str(), resource.plural.as_str()),
+            ("coordination.k8s.io", "leases")
+                | ("policy", "poddisruptionbudgets")
+                | ("apiextensions.k8s.io", "customresourcedefinitions")
+                | ("node.k8s.io", "runtimeclasses")
+        )
+}
+
 /// The resourceVersion in the object must be that of the live one; custom resources must carry one.
 fn check_version(place: &Place, new: &Value, old: &Value) -> Result<()> {
     let version = new.meta("resourceVersion");
     if version.is_empty() || version == "0" {
-        if place.resource.custom().is_none() {
+        if may_update_unconditionally(&place.resource) {
             return Ok(());
         }
         let detail = "must be specified for an update";

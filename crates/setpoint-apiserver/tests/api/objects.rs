@@ -176,3 +176,38 @@ async fn a_namespace_must_exist_and_not_be_going() {
     assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
     client.delete("/api/v1/namespaces/default").await.expect(403);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_the_same_in_both_groups() {
+    let client = Client::admin(&server());
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "example.com/c", "reportingInstance": "i",
+        "action": "Do", "reason": "Done", "type": "Normal", "note": "n",
+        "regarding": {"kind": "Pod", "namespace": "default", "name": "p"}});
+    client.post(events, &event).await.expect(201);
+    let core = "/api/v1/namespaces/default/events";
+    let read = client.get(&format!("{core}/e")).await.expect(200);
+    assert_eq!((&read["message"], &read["involvedObject"]["name"]), (&json!("n"), &json!("p")));
+    for path in [
+        format!("{core}?fieldSelector=involvedObject.name%3Dp"),
+        format!("{events}?fieldSelector=regarding.name%3Dp,reportingController%3Dexample.com/c"),
+    ] {
+        let list = client.get(&path).await.expect(200);
+        assert_eq!(list["items"].as_array().unwrap().len(), 1, "{path}");
+    }
+    let mut watch = client.watch(&format!("{events}?watch=true&resourceVersion=0")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["note"], "n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_be_ignored_is_refused_by_name() {
+    let client = Client::admin(&server());
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "w"}});
+    let refused = client.post(webhooks, &webhook).await.expect(501);
+    assert!(refused["message"].as_str().unwrap().contains("admission by webhooks"), "{refused:#}");
+    let big = json!({"x": "y".repeat(4 << 20)});
+    client.post(MAPS, &map("big", &big)).await.expect(413);
+}
