@@ -44,7 +44,8 @@ async fn silent_node_loses_its_pods_after_their_toleration() {
     assert!(world.cluster.connect("hollow-1", true));
     world.set_status("web", |status| status["readyReplicas"] == 2).await;
     let node = json!(nodes.get("hollow-1").await.unwrap());
-    assert_eq!((ready(&node), &node["spec"]["taints"]), (json!("True"), &json!([])));
+    assert_eq!(ready(&node), "True");
+    assert!(node["spec"]["taints"].as_array().is_none_or(Vec::is_empty), "{:#}", node["spec"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -206,3 +206,61 @@ async fn config_map_volumes_follow_their_config_map() {
         })
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_are_bound_before_their_pods_start_and_outlive_them() {
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    let world = World::start(Cluster::builder().hollow_nodes(2)).await;
+    let claim = json!({
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    world.create_set("db", json!({"replicas": 2, "volumeClaimTemplates": [claim]})).await;
+    world.set_status("db", |status| status["readyReplicas"] == 2).await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), "default");
+    let bound = |claims: Vec<PersistentVolumeClaim>| {
+        let volume = |claim: &PersistentVolumeClaim| claim.spec.as_ref().unwrap().volume_name.clone();
+        claims
+            .iter()
+            .map(|claim| (claim.metadata.name.clone().unwrap(), volume(claim).unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let before = bound(claims.list(&ListParams::default()).await.unwrap().items);
+    assert_eq!(before.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["data-db-0", "data-db-1"]);
+    world.patch_set("db", json!({"spec": {"replicas": 0}})).await;
+    world.set_status("db", |status| status["replicas"] == 0).await;
+    world.patch_set("db", json!({"spec": {"replicas": 2}})).await;
+    world.set_status("db", |status| status["readyReplicas"] == 2).await;
+    assert_eq!(
+        bound(claims.list(&ListParams::default()).await.unwrap().items),
+        before,
+        "the same volumes again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_pods_are_adopted_by_a_new_set() {
+    let world = World::start(Cluster::builder()).await;
+    world.create_set("web", json!({"replicas": 2})).await;
+    world.set_status("web", |status| status["readyReplicas"] == 2).await;
+    let uid = |pod: &serde_json::Value| pod["metadata"]["uid"].clone();
+    let before: Vec<_> = pods(&world.client, "default").await.iter().map(uid).collect();
+    let sets = Api::<k8s_openapi::api::apps::v1::StatefulSet>::namespaced(world.client.clone(), "default");
+    let orphan = DeleteParams {
+        propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    sets.delete("web", &orphan).await.unwrap();
+    let orphaned =
+        |pod: &serde_json::Value| pod["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty);
+    world.pod("web-0", |pod| pod.is_object() && orphaned(pod)).await;
+    world
+        .until("the set is gone", async || {
+            sets.get_opt("web").await.unwrap().map_or(Ok(()), |set| Err(format!("{:?}", set.metadata)))
+        })
+        .await;
+    world.create_set("web", json!({"replicas": 2})).await;
+    world.pod("web-1", |pod| pod["metadata"]["ownerReferences"][0]["kind"] == "StatefulSet").await;
+    world.set_status("web", |status| status["readyReplicas"] == 2).await;
+    assert_eq!(pods(&world.client, "default").await.iter().map(uid).collect::<Vec<_>>(), before);
+}
