@@ -57,6 +57,7 @@ pub(super) fn field_of(resource: &Resource, object: &Value, field: &str) -> Stri
         _ => {}
     }
     if resource.custom().is_none() {
+        let field = &*stored_name(resource, field);
         let fields = builtin::fields(&resource.group, &resource.plural, object);
         return fields
             .into_iter()
