@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
     PostParams,
@@ -187,20 +188,16 @@ impl Rig {
         story
     }
 
-    /// Address of the one pod that the Service selects.
+    /// Address of the one ready endpoint of the Service.
     async fn service(&self, name: &str) -> Option<String> {
-        let service = self.api::<Service>().get(name).await.unwrap();
-        let selector = service.spec.unwrap().selector.unwrap();
-        let labels =
-            selector.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",");
-        let pods = self.api::<Pod>().list(&ListParams::default().labels(&labels)).await.unwrap();
-        assert!(pods.items.len() <= 1, "the Service never leads to two");
-        let status = pods.items.first()?.status.clone()?;
-        let ready = status
-            .conditions?
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        status.pod_ip.filter(|_| ready)
+        let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+        let slices = self.api::<EndpointSlice>().list(&of_service).await.unwrap();
+        let ready = slices.items.into_iter().filter_map(|slice| slice.endpoints).flatten().filter(|endpoint| {
+            endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))
+        });
+        let addresses: Vec<String> = ready.flat_map(|endpoint| endpoint.addresses).collect();
+        assert!(addresses.len() <= 1, "the Service never leads to two: {addresses:?}");
+        addresses.into_iter().next()
     }
 
     /// Writes through the Service once.
@@ -235,7 +232,7 @@ impl Rig {
 }
 
 fn spec(size: i32) -> Value {
-    json!({"size": size, "image": "redis", "version": "7.0"})
+    json!({"size": size, "image": "redis", "version": "7.0", "storage": {"size": "1Gi"}})
 }
 
 #[tokio::test(start_paused = true)]
@@ -454,4 +451,63 @@ async fn a_missing_storage_class_is_named() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_is_deleted_hands_over_and_its_volume_may_go_too() {
+    let rig = Rig::new().await;
+    rig.create("orders", spec(3)).await;
+    let primary = rig.ready("orders", 3).await;
+    for _ in 0..10 {
+        assert!(rig.write("orders").await);
+    }
+    let claim = format!("data-{primary}");
+    rig.api::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await.unwrap();
+    rig.api::<Pod>().delete(&primary, &DeleteParams::default()).await.unwrap();
+    let deleted = tokio::time::Instant::now();
+    eventually("a write after the deletion", BOUND, async || {
+        if rig.write("orders").await { Ok(()) } else { Err("refused".to_owned()) }
+    })
+    .await
+    .unwrap();
+    assert!(deleted.elapsed() < Duration::from_secs(5), "{:?}", deleted.elapsed());
+    eventually("another primary", BOUND, async || {
+        let status = rig.api::<RedisCluster>().get("orders").await.unwrap().status.unwrap();
+        if status.current_primary.as_ref() == Some(&primary) { Err(format!("{status:?}")) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    rig.ready("orders", 3).await;
+    assert_eq!(rig.lost("orders").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_no_node_has_is_told_and_a_fixed_spec_heals() {
+    let rig = Rig::new().await;
+    for node in rig.cluster.nodes().values() {
+        node.remove_image("redis:9.9");
+    }
+    let mut wanted = spec(1);
+    wanted["version"] = json!("9.9");
+    rig.create("orders", wanted).await;
+    eventually("the status says which image is missing", BOUND, async || {
+        let status = rig.api::<RedisCluster>().get("orders").await.unwrap().status.unwrap_or_default();
+        let told = status.conditions.iter().any(|condition| condition.message.contains("redis:9.9"));
+        if told && status.phase == Some(Phase::Pending) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await
+    .unwrap();
+    rig.patch("orders", json!({"version": "7.0"})).await.unwrap();
+    eventually("the outdated pod is named", BOUND, async || {
+        let status = rig.api::<RedisCluster>().get("orders").await.unwrap().status.unwrap_or_default();
+        let rollout = status.conditions.into_iter().find(|condition| condition.type_ == "RolloutBlocked");
+        let named = rollout
+            .as_ref()
+            .is_some_and(|rollout| rollout.status == "True" && rollout.message.contains("orders-0"));
+        if named { Ok(()) } else { Err(format!("{rollout:?}")) }
+    })
+    .await
+    .unwrap();
+    rig.api::<Pod>().delete("orders-0", &DeleteParams::default()).await.unwrap();
+    rig.ready("orders", 1).await;
 }

@@ -10,12 +10,14 @@
 )]
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
     PostParams,
@@ -80,31 +82,19 @@ where
 async fn explain(cluster: &Cluster) -> String {
     let mut story = String::new();
     for pod in api::<Pod>(cluster).list(&ListParams::default()).await.unwrap() {
-        story += &format!(
-            "{} {:?} {:?}\n",
-            pod.name_any(),
-            pod.labels(),
-            pod.status.as_ref().map(|status| &status.container_statuses)
-        );
-        if let Ok(log) = api::<Pod>(cluster)
-            .logs(&pod.name_any(), &kube::api::LogParams { tail_lines: Some(5), ..Default::default() })
-            .await
-        {
-            story += &log;
+        let containers = pod.status.as_ref().map(|status| &status.container_statuses);
+        let _ = writeln!(story, "{} {:?} {containers:?}", pod.name_any(), pod.labels());
+        let tail = kube::api::LogParams { tail_lines: Some(5), ..Default::default() };
+        if let Ok(log) = api::<Pod>(cluster).logs(&pod.name_any(), &tail).await {
+            story.push_str(&log);
         }
     }
-    for event in
-        api::<k8s_openapi::api::events::v1::Event>(cluster).list(&ListParams::default()).await.unwrap()
-    {
-        story += &format!(
-            "{:?} {:?} {:?}\n",
-            event.regarding.and_then(|about| about.name),
-            event.reason,
-            event.note
-        );
+    for event in api::<Event>(cluster).list(&ListParams::default()).await.unwrap() {
+        let about = event.regarding.and_then(|about| about.name);
+        let _ = writeln!(story, "{about:?} {:?} {:?}", event.reason, event.note);
     }
     for claim in api::<PersistentVolumeClaim>(cluster).list(&ListParams::default()).await.unwrap() {
-        story += &format!("{} {:?}\n", claim.name_any(), claim.status);
+        let _ = writeln!(story, "{} {:?}", claim.name_any(), claim.status);
     }
     story
 }
