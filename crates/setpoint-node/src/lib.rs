@@ -17,17 +17,13 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use setpoint_node::{JoinOptions, Machine, MachineOptions, ProxyMode};
+//! use setpoint_node::{JoinOptions, Machine, MachineOptions};
 //!
 //! let mut sandbox = setpoint_node::enter(vec![setpoint_node::listen("127.0.0.1:6443".parse()?)?])?;
 //! let listeners = (std::mem::take(&mut sandbox.outside), std::mem::take(&mut sandbox.inside));
 //! tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-//!     let cluster = setpoint_cluster::Cluster::builder().hollow_nodes(0).start().await?;
-//!     let options = MachineOptions {
-//!         data_dir: "/tmp/setpoint".into(),
-//!         images_dir: None,
-//!         proxy_mode: ProxyMode::Nftables,
-//!     };
+//!     let cluster = setpoint_cluster::Cluster::builder().hollow_nodes(0).data_dir("/tmp/setpoint").start().await?;
+//!     let options = MachineOptions::new("/tmp/setpoint");
 //!     let machine = Machine::new(sandbox, &options, *cluster.clock())?;
 //!     let nodes = machine.join(&cluster, &JoinOptions { api_port: Some(6443), ..JoinOptions::default() }).await?;
 //!     // Serve `cluster.api()` on the listeners, and wait.

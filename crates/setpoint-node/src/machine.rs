@@ -33,6 +33,13 @@ pub struct MachineOptions {
     pub proxy_mode: ProxyMode,
 }
 
+impl MachineOptions {
+    /// Only what is installed on the machine, and nftables where there is.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self { data_dir: data_dir.into(), images_dir: None, proxy_mode: ProxyMode::default() }
+    }
+}
+
 /// How Service addresses are served; the counterpart of kube-proxy's `--proxy-mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyMode {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures::FutureExt;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -52,6 +53,7 @@ cases![
     an_unpacked_image,
     the_nodes_network,
     a_pod_through_the_kubelet,
+    a_stateful_set_of_servers,
     creation_is_quick_and_removal_is_complete,
 ];
 
@@ -97,7 +99,7 @@ async fn world(sandbox: Sandbox, proxy_mode: ProxyMode) -> World {
         MachineOptions { data_dir: data.clone(), images_dir: Some(data.join("images")), proxy_mode };
     let machine = Machine::new(sandbox, &options, Clock::system()).unwrap();
     let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
-    let cluster = Cluster::builder().hollow_nodes(0).start().await.unwrap();
+    let cluster = Cluster::builder().hollow_nodes(0).data_dir(&data).start().await.unwrap();
     let options = JoinOptions { nodes: 1, api_port: Some(API_PORT), volume_refresh: None };
     let joined = machine.join(&cluster, &options).await.unwrap();
     assert_eq!(joined.names(), ["node-1"]);
@@ -689,4 +691,87 @@ async fn the_nodes_network(world: &World) {
     let (_, log) = pod.run("grep -c setpoint0 /proc/net/dev").await;
     assert_eq!(log, "1\n");
     pod.remove().await;
+}
+
+async fn a_stateful_set_of_servers(world: &World) {
+    if !world.nodes[0].images().iter().any(|image| image == "redis:7.0") {
+        println!("    (redis-server 7.0 is not installed: skipped)");
+        return;
+    }
+    let labels = json!({"app": "db"});
+    let ports = json!([{"name": "redis", "port": 6379, "targetPort": "redis"}]);
+    let headless = json!({"clusterIP": "None", "selector": labels, "ports": ports});
+    apply::<Service>(world, json!({"metadata": {"name": "db"}, "spec": headless})).await;
+    let set = json!({
+        "metadata": {"name": "db"},
+        "spec": {
+            "serviceName": "db", "replicas": 2, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "securityContext": {"runAsUser": 999, "runAsNonRoot": true, "fsGroup": 999},
+                    "containers": [{
+                        "name": "redis", "image": "redis:7.0",
+                        "command": ["redis-server", "--appendonly", "yes", "--dir", "/data", "--protected-mode", "no"],
+                        "ports": [{"name": "redis", "containerPort": 6379}],
+                        "readinessProbe": {"exec": {"command": ["redis-cli", "ping"]}, "periodSeconds": 1},
+                        "securityContext": {"readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            }],
+        },
+    });
+    apply::<StatefulSet>(world, set).await;
+    let sets: Api<StatefulSet> = Api::namespaced(world.client.clone(), "default");
+    let ready = async || {
+        let mut last = None;
+        for _ in 0..400 {
+            last = sets.get("db").await.unwrap().status;
+            if last.as_ref().is_some_and(|status| status.ready_replicas == Some(2)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+        let pods = pods.list(&kube::api::ListParams::default().labels("app=db")).await.unwrap();
+        let pods: Vec<_> = pods
+            .items
+            .into_iter()
+            .map(|pod| (pod.metadata.name, pod.spec.unwrap().node_name, pod.status))
+            .collect();
+        panic!("two ready replicas; at last: {last:?} {}", serde_json::to_string_pretty(&pods).unwrap());
+    };
+    ready().await;
+    let client = world.pod("db-client").await;
+    let id = client.start(&client.script("sleep 1000").await).await;
+    client
+        .until(&id, &["redis-cli", "-h", "db-1.db", "set", "key", "kept"], |output| output.contains("OK"))
+        .await;
+
+    // A new pod of the same name finds its data, at a new address.
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    let uid = pods.get("db-1").await.unwrap().metadata.uid;
+    pods.delete("db-1", &DeleteParams::default()).await.unwrap();
+    for _ in 0..400 {
+        if pods.get_opt("db-1").await.unwrap().is_some_and(|pod| pod.metadata.uid != uid) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    ready().await;
+    client.until(&id, &["redis-cli", "-h", "db-1.db", "get", "key"], |output| output.contains("kept")).await;
+    sets.delete("db", &DeleteParams::foreground()).await.unwrap();
+    for _ in 0..400 {
+        if sets.get_opt("db").await.unwrap().is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(sets.get_opt("db").await.unwrap().is_none(), "the set is deleted with its pods");
+    client.remove().await;
 }
