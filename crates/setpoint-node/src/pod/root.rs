@@ -75,7 +75,7 @@ pub(super) fn enter(setup: &RootSetup) -> Result<(), StartFailure> {
         .map_err(|error| failed(Path::new("the machine's root"), error.into()))?;
     std::env::set_current_dir("/").map_err(|error| failed(Path::new("/"), error))?;
     if setup.read_only {
-        make_read_only(Path::new("/"), false)?;
+        restrict(Path::new("/"), Access::ReadOnly, false)?;
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ fn bind(outside: &Path, inside: &Path) -> Result<(), StartFailure> {
 
 fn bind_read_only(outside: &Path, inside: &Path) -> Result<(), StartFailure> {
     bind(outside, inside)?;
-    make_read_only(inside, true)
+    restrict(inside, Access::ReadOnly, true)
 }
 
 /// Makes what a mount needs to be put on.
@@ -166,12 +166,26 @@ fn make_mount_point(path: &Path, directory: bool) -> Result<(), StartFailure> {
     Ok(())
 }
 
-/// Makes a mount read-only, with all below it if `recursive`; other flags stay as they are.
-fn make_read_only(path: &Path, recursive: bool) -> Result<(), StartFailure> {
+/// What a mount allows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Everything but the use of device nodes: a container with the right to make some must not reach the machine's disks.
+    NoDevices,
+    /// Reading, in addition.
+    ReadOnly,
+}
+
+/// Restricts a mount, with all below it if `recursive`; other flags stay as they are.
+fn restrict(path: &Path, access: Access, recursive: bool) -> Result<(), StartFailure> {
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())
         .map_err(|error| StartFailure::before("a zero byte in a path", error))?;
-    let attributes =
-        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let (attributes, old_flags) = match access {
+        Access::NoDevices => (libc::MOUNT_ATTR_NODEV, MsFlags::MS_NODEV),
+        Access::ReadOnly => {
+            (libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY, MsFlags::MS_NODEV | MsFlags::MS_RDONLY)
+        }
+    };
+    let attributes = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the name is zero-terminated, the structure lives during the call and its size is given.
     let answer = unsafe {
@@ -193,14 +207,8 @@ fn make_read_only(path: &Path, recursive: bool) -> Result<(), StartFailure> {
     // Linux before 5.12: only this mount, and all of its flags must be named again.
     let current = nix::sys::statvfs::statvfs(path).map_err(|error| failed(path, error.into()))?.flags();
     let kept = MsFlags::from_bits_truncate(current.bits());
-    mount(
-        None::<&str>,
-        path,
-        None::<&str>,
-        kept | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY,
-        None::<&str>,
-    )
-    .map_err(|error| failed(path, error.into()))
+    let flags = kept | old_flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(|error| failed(path, error.into()))
 }
 
 fn devices(dev: &Path) -> Result<(), StartFailure> {
@@ -276,5 +284,5 @@ fn bind_volume(source: &OwnedFd, target: &Path, read_only: bool) -> Result<(), S
     make_mount_point(target, directory)?;
     mount(Some(&source), target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
         .map_err(|error| failed(error.into()))?;
-    if read_only { make_read_only(target, true) } else { Ok(()) }
+    restrict(target, if read_only { Access::ReadOnly } else { Access::NoDevices }, true)
 }

@@ -270,13 +270,21 @@ async fn volumes_are_shared_and_read_only(world: &World) {
     assert!(log.contains("No space left on device"), "{log}");
     assert_eq!(std::fs::read_to_string(persistent.join("file")).unwrap(), "one\n");
 
-    let mut second = pod.script("cat /data/file; echo three > /data/file; cat /sub/file").await;
+    let mut second = pod
+        .script("cat /data/file; echo three > /data/file; cat /sub/file; mknod /sub/disk b 1 0; head -c1 /sub/disk")
+        .await;
     second.mounts = vec![mount("data", "/data"), mount("scratch", "/sub")];
     second.mounts[0].read_only = true;
     let id = pod.start(&second).await;
     pod.wait(&id).await;
     let log = pod.logs(&id).await;
     assert!(log.contains("one\n") && log.contains("two\n") && log.contains("Read-only file system"), "{log}");
+    let denied = if world.root {
+        "head: cannot open '/sub/disk' for reading: Permission denied"
+    } else {
+        "mknod: /sub/disk: Operation not permitted"
+    };
+    assert!(log.contains(denied), "no way to the machine's devices: {log}");
     pod.remove().await;
     assert!(persistent.join("file").exists(), "persistent volumes outlive the pod");
 }
