@@ -153,7 +153,7 @@ pub struct RedisClusterStatus {
     pub members: Vec<String>,
     /// The lowest number of replicas without which the primary refuses writes.
     #[serde(default)]
-    pub write_quorum: u32,
+    pub write_quorum: i32,
     /// Whether the cluster has ever been seen to hold a key.
     #[serde(default)]
     pub holds_data: bool,

@@ -80,7 +80,7 @@ pub fn ledger(status: Option<&RedisClusterStatus>) -> Ledger {
         target: status.target_primary.clone(),
         term: status.term,
         members: status.members.iter().cloned().collect(),
-        quorum: status.write_quorum,
+        quorum: u32::try_from(status.write_quorum).unwrap_or(0),
         holds_data: status.holds_data,
     }
 }

@@ -192,9 +192,10 @@ impl Rig {
     async fn service(&self, name: &str) -> Option<String> {
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
         let slices = self.api::<EndpointSlice>().list(&of_service).await.unwrap();
-        let ready = slices.items.into_iter().filter_map(|slice| slice.endpoints).flatten().filter(|endpoint| {
-            endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))
-        });
+        let ready =
+            slices.items.into_iter().filter_map(|slice| slice.endpoints).flatten().filter(|endpoint| {
+                endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))
+            });
         let addresses: Vec<String> = ready.flat_map(|endpoint| endpoint.addresses).collect();
         assert!(addresses.len() <= 1, "the Service never leads to two: {addresses:?}");
         addresses.into_iter().next()

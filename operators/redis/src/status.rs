@@ -71,7 +71,7 @@ pub fn status(
         target_primary: ledger.target,
         term: ledger.term,
         members: ledger.members.into_iter().collect(),
-        write_quorum: ledger.quorum,
+        write_quorum: i32::try_from(ledger.quorum).unwrap_or(i32::MAX),
         holds_data: ledger.holds_data,
         conditions,
     }

@@ -132,7 +132,7 @@ async fn story(sandbox: setpoint_node::Sandbox, folder: &std::path::Path) {
     let start = Instant::now();
     let step = |what: &str| println!("{:6.2} s  {what}", start.elapsed().as_secs_f32());
     let cluster = Cluster::builder().hollow_nodes(0).data_dir(folder.join("cluster")).start().await.unwrap();
-    let options = MachineOptions { data_dir: folder.join("machine"), images_dir: None };
+    let options = MachineOptions::new(folder.join("machine"));
     let machine = Machine::new(sandbox, &options, *cluster.clock()).unwrap();
     let _nodes = machine.join(&cluster, &JoinOptions { nodes: 2, ..JoinOptions::default() }).await.unwrap();
     apply(&cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await;
