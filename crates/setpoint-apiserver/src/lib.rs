@@ -31,6 +31,7 @@ mod object_meta;
 mod openapi;
 mod paths;
 mod policies;
+mod protobuf;
 mod registry;
 mod render;
 mod request;

@@ -1,22 +1,30 @@
 #!/bin/sh
 # Saves the discovery and OpenAPI v3 documents and the cluster roles of a freshly started kube-apiserver for the generator beside this file.
 #
-#   fetch.sh BIN OUT      BIN: a folder with kube-apiserver and etcd of one Kubernetes version; OUT: where the documents go
+#   fetch.sh BIN MODULES OUT
+#
+# BIN: a folder with kube-apiserver and etcd of one Kubernetes version; MODULES: the folder with that version's Go modules
+# api@…, apimachinery@… and apiextensions-apiserver@… (`$(go env GOMODCACHE)/k8s.io`), whose .proto files have the field numbers; OUT: where the
+# documents go.
 #
 # It needs curl and openssl, starts both servers on free loopback ports in a folder of their own, and stops them at the end.
 set -eu
 bin=$1
-out=$2
+modules=$2
+out=$3
 dir=$(mktemp -d)
 etcd_port=${ETCD_PORT:-23790}
 peer_port=${PEER_PORT:-23800}
 port=${API_PORT:-26443}
 token=fetch-$$
 cleanup() {
-    kill "${api:-0}" "${etcd:-0}" 2>/dev/null || true
+    # The API server would wait for its etcd: no grace.
+    kill -9 $api $etcd 2>/dev/null || true
     wait 2>/dev/null || true
     rm -rf "$dir"
 }
+api=
+etcd=
 trap cleanup EXIT INT TERM
 mkdir -p "$out"
 openssl genrsa -out "$dir/sa.key" 2048 2>/dev/null
@@ -61,4 +69,12 @@ tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\(apis\{0,1\}\/[^"]*\)":.*/\1/
         api/v1 | apis/*/*) get "/openapi/v3/$path" "openapi-$(echo "$path" | tr / _).json" ;;
     esac
 done
+# Modules of 1.N are tagged 0.N.
+tag=$(sed -n 's/.*"gitVersion": *"v1\.\([0-9.]*\)".*/v0.\1/p' "$out/version.json")
+for module in api apimachinery apiextensions-apiserver; do
+    (cd "$modules/$module@$tag" && find . -name generated.proto) | while read -r file; do
+        cp "$modules/$module@$tag/$file" "$out/$module$(echo "${file#.}" | tr / -)"
+    done
+done
+chmod -R u+w "$out"
 echo "saved $(ls "$out" | wc -l) documents of $(sed -n 's/.*"gitVersion": *"\([^"]*\)".*/\1/p' "$out/version.json") in $out"

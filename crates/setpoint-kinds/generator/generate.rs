@@ -1,12 +1,12 @@
-//! Writes `src/facts.txt` and `src/policy.txt` from the documents that `fetch.sh` saved:
+//! Writes `src/facts.txt`, `src/policy.txt` and `src/messages.txt` from the documents that `fetch.sh` saved:
 //!
 //! ```text
-//! crates/setpoint-kinds/generator/fetch.sh BIN DOCUMENTS
+//! crates/setpoint-kinds/generator/fetch.sh BIN MODULES DOCUMENTS
 //! cargo run -p setpoint-kinds --example generate -- DOCUMENTS crates/setpoint-kinds/src
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write,
     fs,
     path::{Path, PathBuf},
@@ -37,7 +37,76 @@ fn main() -> ExitCode {
 fn write(documents: &Path, output: &Path) -> Result<(), Failure> {
     fs::write(output.join("facts.txt"), facts(documents)?)?;
     fs::write(output.join("policy.txt"), policy(documents)?)?;
+    fs::write(output.join("messages.txt"), messages(documents)?)?;
     Ok(())
+}
+
+/// A line for each protobuf message of a package that has definitions: `name<TAB>number field type;…`, sorted by name. A field whose message's fields
+/// are the parent's own in JSON (an embedded struct in Go) has the name `-`.
+fn messages(documents: &Path) -> Result<String, Failure> {
+    let definitions = definitions(documents)?;
+    let packages: BTreeSet<_> =
+        definitions.keys().filter_map(|name| name.rsplit_once('.')).map(|(p, _)| p).collect();
+    let mut lines = BTreeMap::new();
+    for file in fs::read_dir(documents)? {
+        let path = file?.path();
+        if path.extension().is_none_or(|extension| extension != "proto") {
+            continue;
+        }
+        let source = fs::read_to_string(&path)?;
+        let package = source.lines().find_map(|line| line.strip_prefix("package k8s.io.")?.strip_suffix(';'));
+        let package = package.ok_or_else(|| format!("{} has no package", path.display()))?;
+        let package = &definition_name(package);
+        if !packages.contains(package.as_str()) {
+            continue;
+        }
+        let mut message = String::new();
+        for line in source.lines().map(str::trim) {
+            if let Some(name) = line.strip_prefix("message ") {
+                message = format!("{package}.{}", name.trim_end_matches([' ', '{']));
+                lines.insert(message.clone(), String::new());
+            } else if let Some(field) = field(line, package) {
+                let (number, name, kind) = field;
+                let known = definitions.get(&message).and_then(|schema| schema["properties"].as_object());
+                let embedded =
+                    kind.starts_with("io.") && known.is_some_and(|known| !known.contains_key(name));
+                let name = if embedded { "-" } else { name };
+                let line = lines.entry(message.clone()).or_default();
+                let separator = if line.is_empty() { "" } else { ";" };
+                write!(line, "{separator}{number} {name} {kind}")?;
+            }
+        }
+    }
+    Ok(lines.into_iter().fold(String::new(), |out, (name, fields)| out + &name + "\t" + &fields + "\n"))
+}
+
+/// `io.k8s.…`, as OpenAPI names what protobuf calls `k8s.io.…`.
+fn definition_name(rest: &str) -> String {
+    format!("io.k8s.{}", rest.replace('_', "-"))
+}
+
+/// `(number, name, type)` of a line such as `repeated Container containers = 2;`. Types: `string`, `bytes`, `bool`, `int`, `double` or a message's full
+/// name, with `*` before what is repeated, and `{` before the values of a map.
+fn field<'a>(line: &'a str, package: &str) -> Option<(&'a str, &'a str, String)> {
+    let (declaration, number) = line.strip_suffix(';')?.rsplit_once(" = ")?;
+    let (label, rest) = declaration.split_once(' ')?;
+    let plain = |kind: &str| match kind {
+        "string" | "bytes" | "bool" | "double" => kind.to_owned(),
+        "int32" | "int64" | "uint32" | "uint64" => "int".to_owned(),
+        kind => match kind.strip_prefix(".k8s.io.").or(kind.strip_prefix("k8s.io.")) {
+            Some(full) => definition_name(full),
+            None => format!("{package}.{kind}"),
+        },
+    };
+    let (kind, name) = rest.rsplit_once(' ')?;
+    let kind = match label {
+        "optional" | "required" => plain(kind),
+        "repeated" => format!("*{}", plain(kind)),
+        // `map<string,` and `Value> name`.
+        "map<string," => format!("{{{}", plain(kind.strip_suffix('>')?)),
+        _ => return None,
+    };
+    Some((number, name, kind))
 }
 
 /// A line for each cluster role and binding of a fresh cluster, but those of the controllers of kube-controller-manager.

@@ -14,6 +14,11 @@ pub fn kubernetes_version() -> &'static str {
     FACTS.lines().next().unwrap_or_default()
 }
 
+/// The lines of protobuf messages, sorted by name.
+pub fn message_lines() -> &'static str {
+    include_str!("messages.txt")
+}
+
 /// The lines of the table of kinds.
 pub fn kind_lines() -> impl Iterator<Item = &'static str> {
     FACTS.lines().skip(1).take_while(|line| !line.is_empty())

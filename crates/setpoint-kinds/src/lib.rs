@@ -2,7 +2,7 @@
 //! the roles of a fresh cluster.
 //!
 //! ```text
-//! kube-apiserver ── generator/fetch.sh ──▶ documents ── generator/generate.rs ──▶ src/facts.txt ──▶ kinds(), definition()
+//! kube-apiserver ── generator/fetch.sh ──▶ documents ── generator/generate.rs ──▶ src/*.txt ──▶ kinds(), definition(), message()
 //! ```
 //!
 //! The facts come from the discovery and OpenAPI v3 documents of a real kube-apiserver; their prose is left out. They are embedded as text: the
@@ -11,7 +11,9 @@
 mod definition;
 mod facts;
 mod kind;
+mod message;
 
 pub use definition::{REF_PREFIX, definition, definition_names};
 pub use facts::{bootstrap_policy, kubernetes_version};
 pub use kind::{Kind, Subresource, by_kind, by_resource, kinds};
+pub use message::{Label, MessageField, message};

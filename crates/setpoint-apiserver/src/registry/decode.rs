@@ -5,6 +5,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value};
 
 use crate::catalog::Resource;
+use crate::protobuf;
 use crate::status::{Result, Status};
 
 /// The media type of a request, without parameters; JSON when it is missing.
@@ -14,13 +15,15 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     if media.is_empty() { "application/json".to_owned() } else { media }
 }
 
-/// Parses a JSON or YAML body.
+/// Parses a JSON, YAML or protobuf body.
 pub(crate) fn parse_body(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
     match media_type(headers).as_str() {
         "application/json" | "*/*" => parse_json(body),
         "application/yaml" => parse_yaml(body),
+        protobuf::MEDIA_TYPE => protobuf::decode(body)
+            .map_err(|error| Status::bad_request(format!("error decoding the body as protobuf: {error}"))),
         other => Err(Status::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml (got {other})"
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf (got {other})"
         ))),
     }
 }
