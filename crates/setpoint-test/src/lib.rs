@@ -1,11 +1,14 @@
 //! The test kit for operators.
 //!
 //! ```text
-//! TestEnv::embedded() ──▶ setpoint-cluster in this process ──▶ clients (admin, or as a ServiceAccount)
-//!                                   ▲                              │
-//! eventually("…", bound, probe) ────┴── probes, and says what it saw last when the bound is over
+//! TestEnv::embedded() ──▶ setpoint-cluster in this process ──▶ clients (all rights, or as a ServiceAccount)
+//!        │ run(operator): CRDs, derived RBAC, its own ServiceAccount  │
+//!        ▼                                                           ▼
+//!     Running                    eventually("…", bound, probe): says what it saw last when the bound is over
 //! ```
 
+mod env;
 mod wait;
 
+pub use env::{EnvError, OPERATOR_NAMESPACE, Running, TestEnv};
 pub use wait::{Seen, WaitError, eventually, throughout};

@@ -1,5 +1,4 @@
 use std::fmt::Display;
-use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
