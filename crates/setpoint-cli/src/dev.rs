@@ -1,0 +1,290 @@
+//! `setpoint dev`: an embedded cluster with a kubeconfig for every client on this machine.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use futures::future::{Either, select};
+use serde_json::json;
+use setpoint_apiserver::Serving;
+use setpoint_cluster::Cluster;
+use setpoint_node::{JoinOptions, Machine, MachineOptions, ProcessNodes, ProxyMode, Sandbox};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+
+/// Where to listen when nothing else is said: the usual port of an API server.
+const DEFAULT_LISTEN: &str = "127.0.0.1:6443";
+/// Around a command, any free port will do.
+const ANY_PORT: &str = "127.0.0.1:0";
+/// How long a command may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(10);
+/// What shells add to a signal's number for the status of a process that it ended.
+const SIGNALLED: i32 = 128;
+
+/// Options of `setpoint dev`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Write the kubeconfig to this file [default: kubeconfig in the data folder].
+    #[arg(long, value_name = "FILE", env = "SETPOINT_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Where the API server listens [default: 127.0.0.1:6443; with a command: any free port].
+    #[arg(long, value_name = "ADDR", env = "SETPOINT_LISTEN")]
+    listen: Option<SocketAddr>,
+
+    /// What runs the pods: process = real Linux processes in namespaces, hollow = nothing, pods only look as if they ran.
+    #[arg(long, value_enum, default_value_t = Nodes::Process, env = "SETPOINT_NODES")]
+    nodes: Nodes,
+
+    /// How many nodes there are.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
+    node_count: u8,
+
+    /// Folder for volumes, logs and the kubeconfig [default: a new one in the temporary folder, removed at the end].
+    #[arg(long, value_name = "DIR", env = "SETPOINT_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Folder with unpacked root file systems as images, each named NAME_TAG; without it pods run what is installed here.
+    #[arg(long, value_name = "DIR", env = "SETPOINT_IMAGES_DIR")]
+    images_dir: Option<PathBuf>,
+
+    /// How to say where the cluster is: plain lines, or one JSON object on one line.
+    #[arg(long, value_enum, default_value_t = Output::Plain)]
+    output: Output,
+
+    /// What to log, in the syntax of tracing's filters.
+    #[arg(long, value_name = "FILTER", default_value = "warn", env = "SETPOINT_LOG")]
+    log: String,
+
+    /// Run this command with KUBECONFIG set and end with its status. It runs inside the cluster's network.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Nodes {
+    Process,
+    Hollow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Plain,
+    Json,
+}
+
+/// Why the cluster does not run. One line each.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DevError {
+    #[error("cannot listen on {address}: {source}; choose another with --listen, or any free port with --listen 127.0.0.1:0")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot use {}: {source}; choose another with {option}", path.display())]
+    Unwritable { path: PathBuf, option: &'static str, source: io::Error },
+    #[error("--log {filter}: {problem}")]
+    Log { filter: String, problem: String },
+    #[error(transparent)]
+    Sandbox(#[from] setpoint_node::EnterError),
+    #[error("cannot start the cluster: {0}")]
+    Cluster(String),
+    #[error("cannot run {command}: {source}")]
+    Command { command: String, source: io::Error },
+    #[error("the machine refused: {0}")]
+    Machine(#[from] io::Error),
+}
+
+/// A folder that goes away with the process, unless the user named it.
+struct DataFolder {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl DataFolder {
+    fn make(wanted: Option<PathBuf>) -> Result<Self, DevError> {
+        let temporary = wanted.is_none();
+        let path = wanted.unwrap_or_else(|| std::env::temp_dir().join(format!("setpoint-{}", std::process::id())));
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).and_then(|()| {
+            let probe = path.join(".writable");
+            fs::write(&probe, b"")?;
+            fs::remove_file(probe)
+        });
+        made.map_err(|source| DevError::Unwritable { path: path.clone(), option: "--data-dir", source })?;
+        Ok(Self { path, temporary })
+    }
+}
+
+impl Drop for DataFolder {
+    fn drop(&mut self) {
+        if self.temporary {
+            drop(fs::remove_dir_all(&self.path));
+        }
+    }
+}
+
+/// Runs the cluster until it is told to stop or the command has ended.
+pub(crate) fn run(options: Options) -> Result<ExitCode, DevError> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&options.log)
+        .map_err(|problem| DevError::Log { filter: options.log.clone(), problem: problem.to_string() })?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+
+    let data = DataFolder::make(options.data_dir.clone())?;
+    let address = options.listen.map_or_else(
+        || if options.command.is_empty() { DEFAULT_LISTEN } else { ANY_PORT }.parse(),
+        Ok,
+    );
+    let address = address.map_err(|error: std::net::AddrParseError| io::Error::other(error))?;
+    let listener = TcpListener::bind(address).map_err(|source| DevError::Listen { address, source })?;
+    let address = listener.local_addr()?;
+    // The sandbox is entered before any thread exists: it continues in a copy of this process.
+    let mut listeners = vec![listener];
+    let sandbox = match options.nodes {
+        Nodes::Hollow => None,
+        Nodes::Process => {
+            let mut sandbox = setpoint_node::enter(listeners)?;
+            listeners = std::mem::take(&mut sandbox.outside);
+            listeners.append(&mut sandbox.inside);
+            Some(sandbox)
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(serve(&options, &data, address, listeners, sandbox));
+    runtime.shutdown_background();
+    code
+}
+
+/// What stays alive as long as the cluster runs.
+struct Running {
+    cluster: Cluster,
+    _serving: Vec<Serving>,
+    _nodes: Option<ProcessNodes>,
+}
+
+async fn serve(
+    options: &Options,
+    data: &DataFolder,
+    address: SocketAddr,
+    listeners: Vec<TcpListener>,
+    sandbox: Option<Sandbox>,
+) -> Result<ExitCode, DevError> {
+    // From here on a signal ends the cluster in order.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let running = start(options, data, listeners, sandbox).await?;
+    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path.join("kubeconfig"));
+    let url = format!("https://{address}");
+    let text = running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
+    write_private(&kubeconfig, &text).map_err(|source| DevError::Unwritable {
+        path: kubeconfig.clone(),
+        option: "--kubeconfig",
+        source,
+    })?;
+    let stopped = pin!(async move {
+        select(pin!(interrupt.recv()), pin!(terminate.recv())).await;
+    });
+    if let Some((program, arguments)) = options.command.split_first() {
+        let command = Command::new(program)
+            .args(arguments)
+            .env("KUBECONFIG", &kubeconfig)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| DevError::Command { command: program.clone(), source })?;
+        return around(command, stopped).await;
+    }
+    announce(options, &url, &kubeconfig)?;
+    stopped.await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start(
+    options: &Options,
+    data: &DataFolder,
+    listeners: Vec<TcpListener>,
+    sandbox: Option<Sandbox>,
+) -> Result<Running, DevError> {
+    let failed = |error: &dyn std::fmt::Display| DevError::Cluster(error.to_string());
+    let hollow = if sandbox.is_some() { 0 } else { options.node_count };
+    let cluster = Cluster::builder()
+        .hollow_nodes(hollow)
+        .data_dir(&data.path)
+        .start()
+        .await
+        .map_err(|error| failed(&error))?;
+    let port = listeners.first().map(TcpListener::local_addr).transpose()?.map(|address| address.port());
+    let serving = listeners
+        .into_iter()
+        .map(|listener| cluster.api().serve(listener))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|error| failed(&error))?;
+    let nodes = match sandbox {
+        None => None,
+        Some(sandbox) => {
+            let machine = MachineOptions {
+                data_dir: data.path.clone(),
+                images_dir: options.images_dir.clone(),
+                proxy_mode: ProxyMode::Nftables,
+            };
+            let machine =
+                Machine::new(sandbox, &machine, *cluster.clock()).map_err(|error| failed(&error))?;
+            let join = JoinOptions { nodes: options.node_count, api_port: port, ..JoinOptions::default() };
+            Some(machine.join(&cluster, &join).await.map_err(|error| failed(&error))?)
+        }
+    };
+    Ok(Running { cluster, _serving: serving, _nodes: nodes })
+}
+
+/// Waits for the command; a signal ends it first, and its own status is this process's.
+async fn around(mut command: Child, stopped: Pin<&mut impl Future<Output = ()>>) -> Result<ExitCode, DevError> {
+    let status = match select(pin!(command.wait()), stopped).await {
+        Either::Left((status, _)) => Some(status?),
+        Either::Right(((), _)) => None,
+    };
+    let status = match status {
+        Some(status) => status,
+        None => {
+            // The terminal has sent the signal to the command, too; one that stays is killed.
+            if let Ok(status) = timeout(GRACE, command.wait()).await {
+                status?
+            } else {
+                command.kill().await?;
+                command.wait().await?
+            }
+        }
+    };
+    let code = status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or_default());
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+}
+
+fn announce(options: &Options, url: &str, kubeconfig: &Path) -> Result<(), DevError> {
+    let mut out = io::stdout().lock();
+    match options.output {
+        Output::Json => {
+            let place = json!({"ready": true, "server": url, "kubeconfig": kubeconfig});
+            writeln!(out, "{place}")?;
+        }
+        Output::Plain => {
+            writeln!(out, "The cluster is ready at {url}. In another terminal:")?;
+            writeln!(out, "  export KUBECONFIG={}", kubeconfig.display())?;
+            writeln!(out, "  kubectl get nodes")?;
+            writeln!(out, "Ctrl-C ends it.")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Writes a file that only its owner can read: it has a token of an administrator.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder)?;
+    }
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // An existing file keeps its mode otherwise.
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())
+}
