@@ -84,7 +84,9 @@ enum Output {
 /// Why the cluster does not run. One line each.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DevError {
-    #[error("cannot listen on {address}: {source}; choose another with --listen, or any free port with --listen 127.0.0.1:0")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another with --listen, or any free port with --listen 127.0.0.1:0"
+    )]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot use {}: {source}; choose another with {option}", path.display())]
     Unwritable { path: PathBuf, option: &'static str, source: io::Error },
@@ -109,7 +111,8 @@ struct DataFolder {
 impl DataFolder {
     fn make(wanted: Option<PathBuf>) -> Result<Self, DevError> {
         let temporary = wanted.is_none();
-        let path = wanted.unwrap_or_else(|| std::env::temp_dir().join(format!("setpoint-{}", std::process::id())));
+        let path =
+            wanted.unwrap_or_else(|| std::env::temp_dir().join(format!("setpoint-{}", std::process::id())));
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).and_then(|()| {
             let probe = path.join(".writable");
             fs::write(&probe, b"")?;
@@ -135,10 +138,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, DevError> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
 
     let data = DataFolder::make(options.data_dir.clone())?;
-    let address = options.listen.map_or_else(
-        || if options.command.is_empty() { DEFAULT_LISTEN } else { ANY_PORT }.parse(),
-        Ok,
-    );
+    let address = options
+        .listen
+        .map_or_else(|| if options.command.is_empty() { DEFAULT_LISTEN } else { ANY_PORT }.parse(), Ok);
     let address = address.map_err(|error: std::net::AddrParseError| io::Error::other(error))?;
     let listener = TcpListener::bind(address).map_err(|source| DevError::Listen { address, source })?;
     let address = listener.local_addr()?;
@@ -179,7 +181,8 @@ async fn serve(
     let running = start(options, data, listeners, sandbox).await?;
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path.join("kubeconfig"));
     let url = format!("https://{address}");
-    let text = running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
+    let text =
+        running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
     write_private(&kubeconfig, &text).map_err(|source| DevError::Unwritable {
         path: kubeconfig.clone(),
         option: "--kubeconfig",
@@ -240,7 +243,10 @@ async fn start(
 }
 
 /// Waits for the command; a signal ends it first, and its own status is this process's.
-async fn around(mut command: Child, stopped: Pin<&mut impl Future<Output = ()>>) -> Result<ExitCode, DevError> {
+async fn around(
+    mut command: Child,
+    stopped: Pin<&mut impl Future<Output = ()>>,
+) -> Result<ExitCode, DevError> {
     let status = match select(pin!(command.wait()), stopped).await {
         Either::Left((status, _)) => Some(status?),
         Either::Right(((), _)) => None,

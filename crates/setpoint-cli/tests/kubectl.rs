@@ -170,7 +170,10 @@ fn custom_resources() {
     let Some(dev) = Dev::start() else { return };
     contains(&dev.ok_with("apply -f -", CRD), &["widgets.example.com created"]);
     dev.ok("wait --for=condition=Established crd/widgets.example.com --timeout=30s");
-    contains(&dev.ok("api-resources --api-group=example.com"), &["widgets", "wd", "example.com/v1", "true", "Widget"]);
+    contains(
+        &dev.ok("api-resources --api-group=example.com"),
+        &["widgets", "wd", "example.com/v1", "true", "Widget"],
+    );
     contains(&dev.ok("explain widget.spec"), &["size", "<integer>", "-required-", "How many there are."]);
     contains(&dev.ok("explain widgets"), &["A widget is what the tests make."]);
 
@@ -197,23 +200,30 @@ fn custom_resources() {
 
     let shrink = dev.fails("patch widget one --type=merge -p '{\"spec\":{\"size\":2}}'", "");
     contains(&shrink, &["spec: Invalid value", "size cannot shrink"]);
-    let wrong = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 99, colour: red}}";
+    let wrong =
+        "{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 99, colour: red}}";
     let both = dev.fails("create -f -", wrong);
     contains(&both, &["spec.size", "less than or equal to 10", "spec.colour", "Unsupported value: \"red\""]);
-    let unknown = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 1, weight: 2}}";
+    let unknown =
+        "{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 1, weight: 2}}";
     contains(&dev.fails("create -f -", unknown), &["strict decoding error: unknown field \"spec.weight\""]);
     let warned = dev.run("create --validate=warn -f -", unknown);
     assert!(warned.status.success());
     contains(&text(&warned.stderr), &["Warning: unknown field \"spec.weight\""]);
 
     dev.ok("delete widget one");
-    contains(&dev.fails("get widget one", ""), &["Error from server (NotFound): widgets.example.com \"one\" not found"]);
+    contains(
+        &dev.fails("get widget one", ""),
+        &["Error from server (NotFound): widgets.example.com \"one\" not found"],
+    );
 }
 
 #[test]
 fn server_side_apply() {
     let Some(dev) = Dev::start() else { return };
-    let config = |value: &str| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c}}, data: {{a: '{value}'}}}}");
+    let config = |value: &str| {
+        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c}}, data: {{a: '{value}'}}}}")
+    };
     dev.ok_with("apply --server-side --field-manager=first -f -", &config("1"));
     let conflict = dev.fails("apply --server-side --field-manager=second -f -", &config("2"));
     contains(&conflict, &["conflict with \"first\"", ".data.a"]);
@@ -242,7 +252,10 @@ fn built_in_kinds() {
     dev.ok("rollout status statefulset/web --timeout=60s");
     contains(&dev.ok("get sts web -o jsonpath={.status.readyReplicas}"), &["3"]);
     dev.ok("patch sts web -p '{\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"web\",\"env\":[{\"name\":\"A\",\"value\":\"1\"}]}]}}}}'");
-    contains(&dev.ok("get sts web -o jsonpath={.spec.template.spec.containers[0]}"), &["web:1", "\"name\":\"A\""]);
+    contains(
+        &dev.ok("get sts web -o jsonpath={.spec.template.spec.containers[0]}"),
+        &["web:1", "\"name\":\"A\""],
+    );
     dev.ok("delete sts web --wait --timeout=60s");
     dev.ok("wait --for=delete pod/web-0 --timeout=60s");
 
@@ -286,11 +299,18 @@ fn access() {
     let with_token = dev.run(&format!("get secrets --token={}", token.trim()), "");
     // The kubeconfig's own token wins or loses by kubectl's rules; a reader must never see secrets.
     if !with_token.status.success() {
-        contains(&text(&with_token.stderr), &["secrets is forbidden: User \"system:serviceaccount:default:reader\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\""]);
+        contains(
+            &text(&with_token.stderr),
+            &[
+                "secrets is forbidden: User \"system:serviceaccount:default:reader\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"",
+            ],
+        );
     }
     contains(
         &dev.fails(&format!("get secrets {reader}"), ""),
-        &["secrets is forbidden: User \"system:serviceaccount:default:reader\" cannot list resource \"secrets\""],
+        &[
+            "secrets is forbidden: User \"system:serviceaccount:default:reader\" cannot list resource \"secrets\"",
+        ],
     );
 }
 

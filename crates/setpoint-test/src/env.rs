@@ -55,6 +55,11 @@ impl TestEnv {
         Ok(Self { cluster: builder.start().await? })
     }
 
+    /// A cluster that runs already, such as one on process nodes.
+    pub fn around(cluster: Cluster) -> Self {
+        Self { cluster }
+    }
+
     /// The cluster itself: its API server, its nodes and their faults.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -105,29 +110,39 @@ impl TestEnv {
             let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
             let seen: Vec<_> =
                 conditions.map(|condition| format!("{}={}", condition.type_, condition.status)).collect();
-            if seen.iter().any(|condition| condition == "Established=True") { Ok(()) } else { Err(seen.join(", ")) }
+            if seen.iter().any(|condition| condition == "Established=True") {
+                Ok(())
+            } else {
+                Err(seen.join(", "))
+            }
         })
         .await?;
         Ok(())
     }
 
-    /// Installs `operator` as its manifests say (CRDs, ServiceAccount, derived RBAC) in the namespace
-    /// [`OPERATOR_NAMESPACE`], and runs it as that ServiceAccount: a right that it did not declare is refused
-    /// here as in production.
-    pub async fn run(&self, operator: Operator) -> Result<Running, EnvError> {
+    /// Installs what the manifests of `operator` say, without its Deployment: CRDs, ServiceAccount, derived
+    /// RBAC. Gives the ServiceAccount, whose rights are those that the operator has in production.
+    pub async fn install_operator(
+        &self,
+        operator: &Operator,
+        namespace: &str,
+    ) -> Result<ServiceAccount, EnvError> {
         for crd in operator.crds() {
             self.install(crd).await?;
         }
-        self.namespace(OPERATOR_NAMESPACE).await?;
-        let access = operator
-            .install(OPERATOR_NAMESPACE)
-            .access()
-            .map_err(|error| EnvError::Manifests(error.to_string()))?;
-        for object in access {
+        self.namespace(namespace).await?;
+        let access = operator.install(namespace).access();
+        for object in access.map_err(|error| EnvError::Manifests(error.to_string()))? {
             self.apply(object).await?;
         }
-        let accounts: Api<ServiceAccount> = self.api(OPERATOR_NAMESPACE);
-        let uid = accounts.get(operator.name()).await?.uid().unwrap_or_default();
+        Ok(self.api::<ServiceAccount>(namespace).get(operator.name()).await?)
+    }
+
+    /// Installs `operator` in the namespace [`OPERATOR_NAMESPACE`] and runs it as its ServiceAccount: a right
+    /// that it did not declare is refused here as in production.
+    pub async fn run(&self, operator: Operator) -> Result<Running, EnvError> {
+        let account = self.install_operator(&operator, OPERATOR_NAMESPACE).await?;
+        let uid = account.uid().unwrap_or_default();
         let account = Identity::service_account(OPERATOR_NAMESPACE, operator.name(), &uid);
         let operator = operator
             .client(self.client_as(account))
@@ -144,10 +159,12 @@ impl TestEnv {
     /// Applies any object, given as JSON with apiVersion and kind.
     pub async fn apply(&self, object: serde_json::Value) -> Result<DynamicObject, EnvError> {
         let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-        let types = object.types.clone().unwrap_or(TypeMeta { api_version: String::new(), kind: String::new() });
+        let types =
+            object.types.clone().unwrap_or(TypeMeta { api_version: String::new(), kind: String::new() });
         let (group, version) = types.api_version.rsplit_once('/').unwrap_or(("", &types.api_version));
         let kind = GroupVersionKind::gvk(group, version, &types.kind);
-        let (resource, capabilities): (ApiResource, _) = discovery::pinned_kind(&self.client(), &kind).await?;
+        let (resource, capabilities): (ApiResource, _) =
+            discovery::pinned_kind(&self.client(), &kind).await?;
         let namespaced = capabilities.scope == discovery::Scope::Namespaced;
         let api: Api<DynamicObject> = match object.namespace() {
             Some(namespace) if namespaced => Api::namespaced_with(self.client(), &namespace, &resource),
@@ -186,11 +203,12 @@ impl TestEnv {
         K::DynamicType: Default,
     {
         let api: Api<K> = self.api(namespace);
-        let waited = eventually(format!("{name} to be gone"), BOUND, async || match api.get_opt(name).await {
-            Ok(None) => Ok(()),
-            Ok(Some(object)) => Err(format!("it is there, with finalizers {:?}", object.finalizers())),
-            Err(error) => Err(error.to_string()),
-        });
+        let waited =
+            eventually(format!("{name} to be gone"), BOUND, async || match api.get_opt(name).await {
+                Ok(None) => Ok(()),
+                Ok(Some(object)) => Err(format!("it is there, with finalizers {:?}", object.finalizers())),
+                Err(error) => Err(error.to_string()),
+            });
         Ok(waited.await?)
     }
 }

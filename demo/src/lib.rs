@@ -1,1 +1,0 @@
-//! The demo: a real Redis cluster on a Kubernetes inside one process

@@ -1,0 +1,52 @@
+//! Draws what the terminal showed as an SVG picture, for the README.
+
+use std::fmt::Write;
+
+const LINE_HEIGHT: usize = 19;
+const CHARACTER_WIDTH: usize = 8;
+const MARGIN: usize = 16;
+
+/// The picture of a terminal with these lines.
+pub(crate) fn svg(command: &str, lines: &[String]) -> String {
+    let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default().max(80);
+    let width = longest * CHARACTER_WIDTH + 2 * MARGIN;
+    let height = (lines.len() + 2) * LINE_HEIGHT + 2 * MARGIN;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#15181e\"/>\n\
+         <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, monospace\" font-size=\"13\" fill=\"#d5d9e0\" \
+         xml:space=\"preserve\">\n"
+    );
+    let mut row = |number: usize, colour: Option<&str>, text: &str| {
+        let y = MARGIN + (number + 1) * LINE_HEIGHT;
+        let fill = colour.map(|colour| format!(" fill=\"{colour}\"")).unwrap_or_default();
+        // Writing into a String cannot fail.
+        drop(writeln!(svg, "<text x=\"{MARGIN}\" y=\"{y}\"{fill}>{}</text>", escape(text)));
+    };
+    row(0, Some("#8fb4ff"), &format!("$ {command}"));
+    for (number, line) in lines.iter().enumerate() {
+        let colour = match line.chars().next() {
+            Some('✔') => Some("#8fd48f"),
+            Some('✘') => Some("#ff8f8f"),
+            _ => None,
+        };
+        row(number + 1, colour, line);
+    }
+    svg.push_str("</g>\n</svg>\n");
+    svg
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        let picture = svg("make demo", &["✔ a < b & c".to_owned()]);
+        assert!(picture.contains("✔ a &lt; b &amp; c") && picture.ends_with("</svg>\n"), "{picture}");
+    }
+}
