@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::authz::review;
 use crate::identity::Identity;
-use crate::object::{Metadata, timestamp};
+use crate::object::{Metadata, fields, timestamp};
 use crate::policies::StoredPolicies;
 use crate::registry::{Place, Registry};
 use crate::server::Inner;
@@ -19,7 +19,8 @@ pub(crate) fn is_review(group: &str) -> bool {
 }
 
 /// Answers a review.
-pub(crate) fn answer(inner: &Inner, user: &Identity, place: &Place, body: Value) -> Result<Value> {
+pub(crate) fn answer(inner: &Inner, user: &Identity, place: &Place, mut body: Value) -> Result<Value> {
+    fields(&mut body).entry("metadata").or_insert_with(|| json!({}));
     let registry = &inner.registry;
     let kind = place.resource.kind.as_str();
     if kind == "TokenReview" {

@@ -302,7 +302,7 @@ impl Status {
         if !self.reason.is_empty() {
             object["reason"] = self.reason.into();
         }
-        if !self.details.is_empty() || self.reason == "NotFound" {
+        if !self.details.is_empty() || matches!(self.code, 404 | 405 | 415) {
             object["details"] = Value::Object(self.details.clone());
         }
         object
