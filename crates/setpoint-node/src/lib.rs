@@ -33,8 +33,11 @@
 //! # }
 //! ```
 //!
-//! Not there: limits by control groups (a container's memory and CPU limits are not enforced), pulling of
-//! images, a way to other machines.
+//! Not there: limits by control groups (a container's memory and CPU limits are not enforced), seccomp profiles, a
+//! shared process namespace (refused), device nodes through `hostPath`, host ports, session affinity of Services,
+//! pulling of images, a way to other machines. Established connections to an endpoint that is no longer ready go on, as
+//! with kube-proxy. Without a mapping of further user ids (an ordinary user's sandbox) every container runs as the
+//! one user that there is, with the capabilities that its specification leaves it.
 #![cfg(target_os = "linux")]
 #![allow(
     unsafe_code,

@@ -21,6 +21,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 #[path = "pods/cases.rs"]
 mod cases;
+#[path = "pods/cluster.rs"]
+mod cluster;
 #[path = "pods/machine.rs"]
 mod machine;
 
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
     match env::var(ROLE).as_deref() {
         Ok("cases") => cases::run(),
         Ok("victim") => cases::be_a_victim(),
-        Ok("proxy") => cases::proxy(),
+        Ok("proxy") => cluster::proxy(),
         Ok("status") => cases::end_by_signal(),
         _ => outside(),
     }
