@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::Client;
 use parking_lot::Mutex;
 use setpoint::Runtime as ControllerRuntime;
@@ -26,6 +27,9 @@ use crate::{scheduler, statefulset, unreachable};
 
 /// Address of the cluster's name server, as kubeadm and others choose it.
 const DNS_ADDRESS: &str = "10.96.0.10";
+
+/// See [`wait_for_defaults`].
+const DEFAULTS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings of a [`Cluster`].
 #[derive(Debug)]
@@ -109,7 +113,7 @@ impl ClusterBuilder {
     pub async fn start(self) -> kube::Result<Cluster> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
-        let api = ApiServer::builder().clock(clock).entropy(entropy.clone()).build();
+        let api = ApiServer::builder().clock(clock).entropy(entropy.clone()).service_accounts(true).build();
         let client = Client::new(api.service(Identity::admin()), "default");
         let (recorder, recording) = Recorder::new(client.clone(), clock);
         let runtime = ControllerRuntime::builder(client.clone())
@@ -121,6 +125,8 @@ impl ClusterBuilder {
         create_default_class(&client).await?;
         let controllers =
             built_in(&api, &self.data_dir.join("volumes")).run(api.on_first_use(), runtime, stop.clone());
+        let tasks = vec![tokio::spawn(recording), tokio::spawn(controllers)];
+        wait_for_defaults(&client).await?;
         let mut cluster = Cluster {
             api,
             client,
@@ -130,7 +136,7 @@ impl ClusterBuilder {
             nodes: Mutex::default(),
             followers: Mutex::default(),
             stop,
-            tasks: vec![tokio::spawn(recording), tokio::spawn(controllers)],
+            tasks,
         };
         for index in 0..self.hollow_nodes {
             let runtime = HollowRuntime::new(index, clock);
@@ -166,6 +172,23 @@ async fn create_default_class(client: &Client) -> kube::Result<()> {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => other.map(drop),
     }
+}
+
+/// Waits until the namespace `default` has what pods in it need, so that the first one is not refused. Takes
+/// milliseconds; a cluster that does not get there within [`DEFAULTS_LIMIT`] starts without.
+async fn wait_for_defaults(client: &Client) -> kube::Result<()> {
+    let accounts = kube::Api::<ServiceAccount>::namespaced(client.clone(), "default");
+    let maps = kube::Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let deadline = tokio::time::Instant::now() + DEFAULTS_LIMIT;
+    while tokio::time::Instant::now() < deadline {
+        let account = accounts.get_opt("default").await?;
+        if account.is_some() && maps.get_opt("kube-root-ca.crt").await?.is_some() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tracing::warn!("namespace default has no ServiceAccount default yet: pods are refused until it has");
+    Ok(())
 }
 
 impl Cluster {

@@ -99,3 +99,28 @@ async fn logs_of_this_run_and_the_last() {
         pods.logs("web-0", &LogParams { container: Some("x".into()), ..LogParams::default() }).await;
     assert!(missing.unwrap_err().to_string().contains("container x is not valid for pod web-0"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_get_the_token_of_their_account_and_keep_it_fresh() {
+    let world = World::start(Cluster::builder()).await;
+    world.create_set("web", json!({"replicas": 1})).await;
+    let pod = world.pod("web-0", |pod| ready(pod) == "True").await;
+    assert_eq!(pod["spec"]["serviceAccountName"], "default");
+    let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().unwrap().clone();
+    let mount =
+        mounts.iter().find(|mount| mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount");
+    let volume = mount.unwrap()["name"].as_str().unwrap();
+    let node = world.cluster.node("hollow-0").unwrap();
+    let file = |name: &str| {
+        let files = node.volume("default", "web-0", volume).unwrap().files;
+        String::from_utf8(files[name].data.to_vec()).unwrap()
+    };
+    assert_eq!(file("namespace"), "default");
+    assert!(file("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+    let first = file("token");
+    assert_eq!(first.split('.').count(), 3, "{first}");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(file("token"), first, "a token is kept while it is good");
+    tokio::time::sleep(Duration::from_secs(3000)).await;
+    assert_ne!(file("token"), first, "and renewed before its hour is over");
+}

@@ -23,19 +23,18 @@ pub struct Sources {
     /// Services whose addresses go into the environment.
     pub services: Vec<Service>,
     /// Service account tokens by audience and wanted life in seconds.
-    pub tokens: BTreeMap<(Option<String>, i64), String>,
+    pub tokens: Tokens,
 }
+
+/// Service account tokens by audience and wanted life in seconds.
+pub type Tokens = BTreeMap<(Option<String>, i64), String>;
 
 /// Life of a projected token when the volume does not say it.
 pub const TOKEN_SECONDS: i64 = 3600;
 
 impl Sources {
     /// Reads what the pod's volumes need. `tokens` are earlier ones that are still good.
-    pub async fn of_volumes(
-        client: &Client,
-        pod: &Pod,
-        tokens: BTreeMap<(Option<String>, i64), String>,
-    ) -> kube::Result<Self> {
+    pub async fn of_volumes(client: &Client, pod: &Pod, tokens: Tokens) -> kube::Result<Self> {
         let mut wanted = Wanted::default();
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             wanted.volume(volume);

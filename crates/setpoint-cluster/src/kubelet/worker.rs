@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource};
@@ -22,7 +23,7 @@ use super::pod::{Effect, Event, PodMachine, StartFailure};
 use super::probe::{ProbeAction, ProbeOutcome};
 use super::prober::ProbeKind;
 use super::runtime::{ContainerId, Exit, Image, PodRef, Runtime, RuntimeError, Sandbox};
-use super::sources::Sources;
+use super::sources::{Sources, Tokens};
 use super::volumes::{files, volumes};
 use crate::recorder::{Note, Recorder, Reporter};
 
@@ -172,11 +173,13 @@ impl<R: Runtime> Worker<R> {
             Effect::Prepare => {
                 let latest = self.pod.subscribe();
                 self.tasks.spawn(async move {
+                    let issued = node.clock.now();
                     let result = prepare(&node, &pod).await;
-                    let facts = result.as_ref().ok().map(|sandbox| facts(&node, &pod, Some(sandbox)));
-                    let _ = sender.send(Event::Prepared(result));
-                    if let Some(facts) = facts.filter(|_| has_file_volumes(&pod)) {
-                        refresh_volumes(&node, latest, &facts).await;
+                    let prepared = result.as_ref().ok().cloned();
+                    let _ = sender.send(Event::Prepared(result.map(|(sandbox, _)| sandbox)));
+                    if let Some((sandbox, tokens)) = prepared.filter(|_| has_file_volumes(&pod)) {
+                        let facts = facts(&node, &pod, Some(&sandbox));
+                        refresh_volumes(&node, latest, &facts, tokens, issued).await;
                     }
                 });
             }
@@ -343,7 +346,10 @@ fn has_file_volumes(pod: &Pod) -> bool {
     })
 }
 
-async fn prepare<R: Runtime>(node: &NodeContext<R>, pod: &Pod) -> Result<Sandbox, (String, String)> {
+async fn prepare<R: Runtime>(
+    node: &NodeContext<R>,
+    pod: &Pod,
+) -> Result<(Sandbox, Tokens), (String, String)> {
     let mount = |message: String| ("FailedMount".to_owned(), message);
     let sources = Sources::of_volumes(&node.client, pod, BTreeMap::new())
         .await
@@ -360,7 +366,7 @@ async fn prepare<R: Runtime>(node: &NodeContext<R>, pod: &Pod) -> Result<Sandbox
         written
             .map_err(|error| mount(format!("MountVolume.SetUp failed for volume \"{volume}\" : {error}")))?;
     }
-    Ok(sandbox)
+    Ok((sandbox, sources.tokens))
 }
 
 /// Brings file volumes up to date again and again, until the pod's worker ends.
@@ -368,10 +374,10 @@ async fn refresh_volumes<R: Runtime>(
     node: &NodeContext<R>,
     pod: watch::Receiver<Arc<Pod>>,
     facts: &PodFacts,
+    mut tokens: Tokens,
+    mut issued: Timestamp,
 ) {
     let mut written = BTreeMap::new();
-    let mut tokens = BTreeMap::new();
-    let mut issued = node.clock.now();
     loop {
         tokio::time::sleep(node.volume_refresh).await;
         let pod = pod.borrow().clone();
@@ -379,7 +385,7 @@ async fn refresh_volumes<R: Runtime>(
             return;
         }
         // Renewed after 80 % of their life, as upstream; the shortest decides for all.
-        let shortest = tokens.keys().map(|(_, seconds): &(_, i64)| *seconds).min().unwrap_or(i64::MAX);
+        let shortest = tokens.keys().map(|(_, seconds)| *seconds).min().unwrap_or(i64::MAX);
         if elapsed(issued, node.clock.now()).as_secs() as i64 > shortest.saturating_mul(4) / 5 {
             tokens.clear();
         }
