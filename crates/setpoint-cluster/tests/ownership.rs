@@ -1,4 +1,5 @@
 //! Garbage collection, endpoints and volumes on a cluster of hollow nodes, in simulated time.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 use std::time::Duration;
 

@@ -196,8 +196,7 @@ fn slice_ports(service: &Service, pod: Option<&Pod>) -> Vec<PortKey> {
 
 fn target_port(port: &ServicePort, pod: Option<&Pod>) -> Option<i32> {
     match &port.target_port {
-        None => Some(port.port),
-        Some(IntOrString::Int(0)) => Some(port.port),
+        None | Some(IntOrString::Int(0)) => Some(port.port),
         Some(IntOrString::Int(number)) => Some(*number),
         Some(IntOrString::String(name)) => {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
