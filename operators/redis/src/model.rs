@@ -65,6 +65,8 @@ pub struct ModelServer {
     primary: bool,
     of: Option<String>,
     link: ModelLink,
+    /// The process that the link leads to.
+    linked: u64,
     heard: Instant,
     acks: BTreeMap<String, Instant>,
     in_flight: Vec<(Instant, u64)>,
@@ -109,6 +111,7 @@ impl World {
             primary: false,
             of: None,
             link: ModelLink::Down,
+            linked: 0,
             heard: now,
             acks: BTreeMap::new(),
             in_flight: Vec::new(),
@@ -288,8 +291,9 @@ impl World {
             replica.log.push(number);
             replica.offset += 10;
         }
-        let Some(source) =
-            source.filter(|source| source.running && source.primary && now >= source.loading_until)
+        let same = |source: &ModelServer| replica.link == ModelLink::Down || replica.linked == source.run;
+        let Some(source) = source
+            .filter(|source| source.running && source.primary && now >= source.loading_until && same(source))
         else {
             // What was sent before is read before the end of the connection is seen.
             if replica.in_flight.is_empty() {
@@ -302,6 +306,7 @@ impl World {
             && replica.offset <= source.offset
             && replica.offset > 0
             && source.log.starts_with(&replica.log);
+        replica.linked = source.run;
         match replica.link {
             ModelLink::Down if !partial => {
                 replica.link = ModelLink::Syncing(now + FULL_SYNC);
