@@ -90,17 +90,8 @@ fn may(
     registry: &Registry,
 ) -> Result<()> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let attributes = Attributes {
-        user,
-        verb: "impersonate",
-        group,
-        version: "v1",
-        resource,
-        subresource,
-        namespace,
-        name,
-        path: None,
-    };
+    let attributes =
+        Attributes { user, verb: "impersonate", group, resource, subresource, namespace, name, path: None };
     let decision = authorize(&attributes, &StoredPolicies(&registry.store));
     if decision.allowed {
         return Ok(());

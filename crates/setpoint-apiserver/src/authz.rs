@@ -28,8 +28,6 @@ pub struct Attributes<'a> {
     pub verb: &'a str,
     /// API group, empty for core and for paths.
     pub group: &'a str,
-    /// API version.
-    pub version: &'a str,
     /// Plural name of the resource.
     pub resource: &'a str,
     /// Subresource, or empty.

@@ -133,7 +133,7 @@ impl Schemas {
                 for (key, value) in fields {
                     match (key.as_str(), value) {
                         ("$ref", Value::String(target)) => {
-                            self.add_built_in(target.trim_start_matches(REF_PREFIX))
+                            self.add_built_in(target.trim_start_matches(REF_PREFIX));
                         }
                         ("properties", Value::Object(properties)) => {
                             properties.values().for_each(|property| self.add_references(property));

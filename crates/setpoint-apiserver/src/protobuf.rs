@@ -297,7 +297,7 @@ mod tests {
             let (body, wanted) = line.split_once('\t').expect("a body and JSON");
             let wanted: Value = serde_json::from_str(wanted).expect("JSON");
             let decoded = decode(&STANDARD.decode(body).expect("base64")).expect("a body");
-            let missing = first_difference(&wanted, &decoded, String::new());
+            let missing = first_difference(&wanted, &decoded, "");
             assert_eq!(missing, None, "{}", wanted["kind"]);
             count += 1;
         }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     /// Where `decoded` lacks something of `wanted` or differs from it; more zero values in it are no difference.
-    fn first_difference(wanted: &Value, decoded: &Value, path: String) -> Option<String> {
+    fn first_difference(wanted: &Value, decoded: &Value, path: &str) -> Option<String> {
         match (wanted, decoded) {
             (Value::Object(wanted), Value::Object(decoded)) => {
                 let additional = decoded.iter().find(|(key, value)| {
@@ -326,14 +326,14 @@ mod tests {
                         first_difference(
                             value,
                             decoded.get(key).unwrap_or(&Value::Null),
-                            format!("{path}.{key}"),
+                            &format!("{path}.{key}"),
                         )
                     });
                 lacking.or(additional.map(|(key, value)| format!("{path}.{key} is {value}")))
             }
             (Value::Array(wanted), Value::Array(decoded)) if wanted.len() == decoded.len() => {
                 wanted.iter().zip(decoded).enumerate().find_map(|(index, (wanted, decoded))| {
-                    first_difference(wanted, decoded, format!("{path}[{index}]"))
+                    first_difference(wanted, decoded, &format!("{path}[{index}]"))
                 })
             }
             _ => (wanted != decoded).then(|| format!("{path}: wanted {wanted}, decoded {decoded}")),

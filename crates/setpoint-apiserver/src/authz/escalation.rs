@@ -93,7 +93,6 @@ fn may(
         user,
         verb,
         group: "rbac.authorization.k8s.io",
-        version: "v1",
         resource,
         subresource: "",
         namespace,
@@ -199,7 +198,7 @@ fn describe(missing: &[Atom<'_>]) -> Vec<String> {
                 resources.entry((group, resource, name)).or_default().push(verb);
             }
             Atom::Path { url, verb } => {
-                lines.push(format!("{{NonResourceURLs:[{url:?}], Verbs:[{verb:?}]}}"))
+                lines.push(format!("{{NonResourceURLs:[{url:?}], Verbs:[{verb:?}]}}"));
             }
         }
     }

@@ -41,17 +41,7 @@ fn ask<'a>(
     namespace: Option<&'a str>,
 ) -> Attributes<'a> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    Attributes {
-        user,
-        verb,
-        group: "",
-        version: "v1",
-        resource,
-        subresource,
-        namespace,
-        name: "",
-        path: None,
-    }
+    Attributes { user, verb, group: "", resource, subresource, namespace, name: "", path: None }
 }
 
 #[test]

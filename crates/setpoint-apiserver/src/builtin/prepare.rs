@@ -93,9 +93,13 @@ fn job(object: &mut Value) {
     let selector = child(child(spec, "selector"), "matchLabels");
     fill(selector, "batch.kubernetes.io/controller-uid", uid.clone());
     let of_template = child(child(child(spec, "template"), "metadata"), "labels");
-    labels.iter().for_each(|(key, value)| fill(of_template, key, (*value).clone()));
+    for (key, value) in &labels {
+        fill(of_template, key, (*value).clone());
+    }
     let own = child(child(object, "metadata"), "labels");
-    labels.iter().for_each(|(key, value)| fill(own, key, (*value).clone()));
+    for (key, value) in &labels {
+        fill(own, key, (*value).clone());
+    }
 }
 
 /// An update of an object or of a subresource.
@@ -113,10 +117,8 @@ pub fn update(group: &str, kind: &str, subresource: Option<&str>, new: &mut Valu
                 copy(new, old, "spec");
             }
         }
-        ("", "Secret") => {
-            if is_empty(&new["type"]) {
-                copy(new, old, "type");
-            }
+        ("", "Secret") if is_empty(&new["type"]) => {
+            copy(new, old, "type");
         }
         ("batch", "Job") if subresource.is_none() => {
             if let Some(spec) = existing(new, "spec")

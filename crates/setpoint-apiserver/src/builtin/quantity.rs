@@ -131,7 +131,9 @@ fn walk(schema: &'static Value, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(schema) = schema.get("items") {
-                items.iter_mut().for_each(|item| walk(schema, item));
+                for item in items {
+                    walk(schema, item);
+                }
             }
         }
         _ => {}

@@ -23,9 +23,9 @@ pub fn human(duration: SignedDuration) -> String {
         small => format!("{large}{unit}{small}{of}"),
     };
     match seconds {
-        ..-1 => "<invalid>".to_owned(),
-        ..0 => "0s".to_owned(),
-        ..120 => format!("{seconds}s"),
+        ..=-2 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
+        0..120 => format!("{seconds}s"),
         _ if minutes < 10 => two(minutes, 'm', seconds % 60, 's'),
         _ if minutes < 180 => format!("{minutes}m"),
         _ if hours < 8 => two(hours, 'h', minutes % 60, 'm'),

@@ -43,14 +43,15 @@ fn cell(column: &Value, object: &Value, now: Timestamp) -> Value {
     };
     let Some(value) = path.find(object).first().copied() else { return Value::Null };
     match (column["type"].as_str().unwrap_or_default(), value) {
-        ("string", Value::String(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("string", Value::String(_)) | ("boolean", Value::Bool(_)) | ("number", Value::Number(_)) => {
+            value.clone()
+        }
         ("string", Value::Null) => "<nil>".into(),
         ("string", other) => other.to_string().into(),
         ("integer", Value::Number(number)) => number
             .as_i64()
             .or_else(|| number.as_f64().map(|float| float as i64))
             .map_or(Value::Null, Value::from),
-        ("number", Value::Number(_)) => value.clone(),
         ("date", Value::String(_)) => since(value, now).into(),
         _ => Value::Null,
     }

@@ -120,7 +120,7 @@ struct Parser<'a> {
     rest: &'a str,
 }
 
-impl<'a> Parser<'a> {
+impl Parser<'_> {
     /// Steps up to the end, or, inside of a filter, up to what can't go on a path.
     fn steps(&mut self, inside: bool) -> Result<Vec<Step>, String> {
         let mut steps = Vec::new();
@@ -254,10 +254,7 @@ impl<'a> Parser<'a> {
             self.rest = &inner[end + 1..];
             return Ok(Operand::Literal(inner[..end].into()));
         }
-        let end = self
-            .rest
-            .find(|c: char| matches!(c, ')' | ' ' | '=' | '!' | '<' | '>'))
-            .unwrap_or(self.rest.len());
+        let end = self.rest.find([')', ' ', '=', '!', '<', '>']).unwrap_or(self.rest.len());
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
         serde_json::from_str(text)

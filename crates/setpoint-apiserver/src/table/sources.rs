@@ -72,7 +72,7 @@ pub fn at_most_three(all: &[String]) -> String {
     let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len() {
         0 => "<none>".to_owned(),
-        ..=3 => shown,
+        1..=3 => shown,
         many => format!("{shown} + {} more...", many - 3),
     }
 }

@@ -44,12 +44,11 @@ pub fn secret(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     match text(new, "type") {
         "kubernetes.io/tls" => ["tls.crt", "tls.key"].into_iter().for_each(&mut needs),
         "kubernetes.io/ssh-auth" => needs("ssh-privatekey"),
-        "kubernetes.io/basic-auth" => {
+        "kubernetes.io/basic-auth"
             // Either will do.
-            if data.get("username").is_none() && data.get("password").is_none() {
+            if data.get("username").is_none() && data.get("password").is_none() => {
                 ["username", "password"].into_iter().for_each(&mut needs);
             }
-        }
         "kubernetes.io/dockercfg" => json_file(errors, data, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => json_file(errors, data, ".dockerconfigjson"),
         "kubernetes.io/service-account-token" => {

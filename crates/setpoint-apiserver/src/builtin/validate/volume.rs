@@ -62,10 +62,8 @@ fn source(errors: &mut Errors, volume: &Value, path: &FieldPath) {
                     .forbidden(&path.child("sizeLimit"), "SizeLimit field must be a valid resource quantity");
             }
         }
-        "hostPath" => {
-            if errors.present(source, &path, "path") {
-                no_parent(errors, &path.child("path"), text(source, "path"));
-            }
+        "hostPath" if errors.present(source, &path, "path") => {
+            no_parent(errors, &path.child("path"), text(source, "path"));
         }
         "secret" => {
             errors.present(source, &path, "secretName");
