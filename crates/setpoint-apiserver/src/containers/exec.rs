@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::{failure, find};
 use crate::body::Body;
@@ -155,8 +156,9 @@ async fn write(mut sink: SplitSink<Socket, Message>, mut waiting: mpsc::Receiver
             return;
         }
     }
-    // The last message was sent; the client may close first.
-    let _ = sink.close().await;
+    // The last message was sent; the client may close first. Without a code kubectl reports an abnormal end.
+    let normal = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+    let _ = sink.send(Message::Close(Some(normal))).await;
 }
 
 /// Gives the client's input to the command. Answers true when the client is gone, false when only its input ended.

@@ -165,7 +165,10 @@ async fn logs_and_commands_go_to_the_agent_of_the_node() {
         (&ending["reason"], &ending["details"]["causes"][0]["message"]),
         (&json!("NonZeroExitCode"), &json!("3"))
     );
-    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))), "the server closes at the end");
+    let Some(Ok(Message::Close(Some(close)))) = socket.next().await else {
+        panic!("the server closes at the end")
+    };
+    assert_eq!(u16::from(close.code), 1000);
 }
 
 #[tokio::test(start_paused = true)]
