@@ -100,9 +100,7 @@ impl Client {
         let response = self.send(request).await;
         let code = response.status().as_u16();
         let mut lines = Lines { body: response.into_body(), rest: Vec::new() };
-        if code != 200 {
-            panic!("watch {path}: {code} {:?}", lines.next().await);
-        }
+        assert_eq!(code, 200, "watch {path}: {:?}", lines.next().await);
         lines
     }
 }

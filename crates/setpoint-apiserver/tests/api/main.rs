@@ -1,5 +1,12 @@
 //! The API server through its in-process service: what a client sends and what it gets.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test, an assumption that fails should fail it"
+)]
+
 mod client;
 mod conformance;
 mod definitions;
