@@ -1,5 +1,7 @@
 //! The demo: a real Redis cluster, operated, broken and healed, on a Kubernetes inside one process.
 
+#![allow(clippy::large_futures, reason = "each step runs once, on the main task")]
+
 mod explain;
 mod failure;
 mod picture;
