@@ -268,19 +268,16 @@ async fn around(
 }
 
 fn announce(options: &Options, url: &str, kubeconfig: &Path) -> Result<(), DevError> {
+    let text = match options.output {
+        Output::Json => format!("{}\n", json!({"ready": true, "server": url, "kubeconfig": kubeconfig})),
+        Output::Plain => format!(
+            "The cluster is ready at {url}. In another terminal:\n  export KUBECONFIG={}\n  kubectl get nodes\nCtrl-C ends it.\n",
+            kubeconfig.display()
+        ),
+    };
     let mut out = io::stdout().lock();
-    match options.output {
-        Output::Json => {
-            let place = json!({"ready": true, "server": url, "kubeconfig": kubeconfig});
-            writeln!(out, "{place}")?;
-        }
-        Output::Plain => {
-            writeln!(out, "The cluster is ready at {url}. In another terminal:")?;
-            writeln!(out, "  export KUBECONFIG={}", kubeconfig.display())?;
-            writeln!(out, "  kubectl get nodes")?;
-            writeln!(out, "Ctrl-C ends it.")?;
-        }
-    }
+    // At once: a reader that has seen "ready" may close its end.
+    out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 

@@ -201,11 +201,11 @@ fn custom_resources() {
     let shrink = dev.fails("patch widget one --type=merge -p '{\"spec\":{\"size\":2}}'", "");
     contains(&shrink, &["spec: Invalid value", "size cannot shrink"]);
     let wrong =
-        "{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 99, colour: red}}";
+        "---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 99, colour: red}}";
     let both = dev.fails("create -f -", wrong);
     contains(&both, &["spec.size", "less than or equal to 10", "spec.colour", "Unsupported value: \"red\""]);
     let unknown =
-        "{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 1, weight: 2}}";
+        "---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 1, weight: 2}}";
     contains(&dev.fails("create -f -", unknown), &["strict decoding error: unknown field \"spec.weight\""]);
     let warned = dev.run("create --validate=warn -f -", unknown);
     assert!(warned.status.success());
@@ -222,7 +222,7 @@ fn custom_resources() {
 fn server_side_apply() {
     let Some(dev) = Dev::start() else { return };
     let config = |value: &str| {
-        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c}}, data: {{a: '{value}'}}}}")
+        format!("---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c}}, data: {{a: '{value}'}}}}")
     };
     dev.ok_with("apply --server-side --field-manager=first -f -", &config("1"));
     let conflict = dev.fails("apply --server-side --field-manager=second -f -", &config("2"));
