@@ -38,6 +38,10 @@ const SERVICES: &str = "10.96.0.0/12";
 /// Name of the bridge.
 const BRIDGE: &str = "setpoint0";
 
+/// The bridge's hardware address, locally administered. A bridge without one of its own takes the lowest of its
+/// ports', so that it changes as pods come and go, and what pods send to the address that they remember is lost.
+const BRIDGE_HARDWARE: &str = "02:00:0a:f4:00:01";
+
 /// Addresses for pods on one node: 10.244.N.2 to 10.244.N.254.
 const FIRST_HOST: u8 = 2;
 const LAST_HOST: u8 = 254;
@@ -62,7 +66,7 @@ pub(crate) fn set_up_sandbox(ip: &Path) -> Result<(), String> {
     let _ = fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
     let commands = format!(
         "link set lo up\n\
-         link add {BRIDGE} type bridge\n\
+         link add {BRIDGE} address {BRIDGE_HARDWARE} type bridge\n\
          addr add {GATEWAY}/16 dev {BRIDGE}\n\
          link set {BRIDGE} up\n\
          addr add {DNS_ADDRESS}/32 dev lo\n\

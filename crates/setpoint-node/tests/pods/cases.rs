@@ -44,6 +44,7 @@ cases![
     exec_with_input_and_terminal,
     termination_message,
     pods_reach_each_other,
+    the_gateway_keeps_its_hardware_address,
     a_cut_pod_is_cut,
     redis_keeps_its_data,
     services_and_names,
@@ -363,6 +364,35 @@ async fn pods_reach_each_other(world: &World) {
     drop(id);
     one.remove().await;
     other.remove().await;
+}
+
+/// Pods remember it for tens of seconds, while other pods come and go.
+async fn the_gateway_keeps_its_hardware_address(world: &World) {
+    let ip = |arguments: &str| {
+        let output = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let remembered = async |pod: &crate::machine::TestPod<'_>| {
+        let gateway = setpoint_node::GATEWAY;
+        let script = format!(
+            "getent hosts kubernetes.default; while read -r address _ _ hardware _; do \
+             [ $address != {gateway} ] || echo $hardware; done < /proc/net/arp"
+        );
+        let (_, log) = pod.run(&script).await;
+        log.lines().last().unwrap_or_default().to_owned()
+    };
+    let before = world.pod("before").await;
+    let expected = remembered(&before).await;
+    assert_eq!(expected.matches(':').count(), 5, "a hardware address: {expected}");
+    // Lower than any pod's, so that a bridge which chooses for itself would choose it.
+    ip("link add low address 02:00:00:00:00:01 type veth peer name low-peer");
+    ip("link set low master setpoint0 up");
+    let after = world.pod("after").await;
+    let found = remembered(&after).await;
+    ip("link del low");
+    assert_eq!(found, expected);
+    before.remove().await;
+    after.remove().await;
 }
 
 async fn a_cut_pod_is_cut(world: &World) {
