@@ -23,8 +23,8 @@ use crate::render::failure;
 use crate::server::ApiServer;
 use crate::status::Status;
 
-/// Upstream: `MaxRequestBodyBytes`.
-const BODY_LIMIT: usize = 3 << 20;
+/// The most bytes of a request's body, and of an object after a patch. Upstream: `MaxRequestBodyBytes`.
+pub(crate) const BODY_LIMIT: usize = 3 << 20;
 /// How much may be under way on an upgraded connection.
 const PIPE: usize = 64 << 10;
 

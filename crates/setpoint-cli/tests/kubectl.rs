@@ -200,8 +200,7 @@ fn custom_resources() {
 
     let shrink = dev.fails("patch widget one --type=merge -p '{\"spec\":{\"size\":2}}'", "");
     contains(&shrink, &["spec: Invalid value", "size cannot shrink"]);
-    let wrong =
-        "---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 99, colour: red}}";
+    let wrong = "---\n{apiVersion: example.com/v1, kind: Widget, metadata: {name: two}, spec: {size: 99, colour: red}}";
     let both = dev.fails("create -f -", wrong);
     contains(&both, &["spec.size", "less than or equal to 10", "spec.colour", "Unsupported value: \"red\""]);
     let unknown =

@@ -20,6 +20,7 @@ pub mod managed;
 pub mod patch;
 mod prune;
 mod schema;
+mod size;
 mod validate;
 
 pub use default::default;
@@ -32,4 +33,5 @@ pub use field_set::{
 };
 pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};
+pub use size::json_size;
 pub use validate::{validate, validate_update};

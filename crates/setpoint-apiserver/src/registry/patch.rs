@@ -2,6 +2,7 @@
 
 use http::HeaderMap;
 use serde_json::Value;
+use setpoint_schema::json_size;
 use setpoint_schema::managed::{self, ApplyError, ApplyRequest};
 use setpoint_schema::patch::{self, PatchError};
 
@@ -11,6 +12,7 @@ use super::options::refuse;
 use super::shape::{Tracked, reset_fields};
 use super::{Place, Registry, WriteOptions, Written};
 use crate::catalog::Resource;
+use crate::in_process::BODY_LIMIT;
 use crate::object::{Metadata, meta_mut, set_meta};
 use crate::status::{Cause, Result, Status};
 
@@ -63,6 +65,7 @@ impl Registry {
         self.modify(place, subresource, options, |live| {
             let mut object = live.clone();
             patch_object(kind, resource, &mut object, &patch)?;
+            bounded(Some(live), &object)?;
             if object.meta("name") != place.name {
                 return Err(Status::bad_request(format!(
                     "the name of the object ({}) does not match the name on the URL ({})",
@@ -146,7 +149,10 @@ fn applied(
         now: registry.clock.now(),
     });
     match applied {
-        Ok(applied) => Ok(applied.object),
+        Ok(applied) => {
+            bounded(live, &applied.object)?;
+            Ok(applied.object)
+        }
         Err(ApplyError::Conflicts(conflicts)) => {
             let causes = conflicts
                 .0
@@ -166,6 +172,18 @@ fn applied(
     }
 }
 
+/// Refuses a patch that grows an object over the limit of a request's body. One that is over it already may get smaller,
+/// so that it can be cleaned up.
+fn bounded(before: Option<&Value>, after: &Value) -> Result<()> {
+    let size = json_size(after);
+    if size <= BODY_LIMIT || before.is_some_and(|before| size <= json_size(before)) {
+        return Ok(());
+    }
+    Err(Status::too_large(format!(
+        "Request entity too large: the patched object has {size} bytes, the limit is {BODY_LIMIT}"
+    )))
+}
+
 /// Applies a patch that is not an apply to `object`.
 pub(super) fn patch_object(
     kind: PatchKind,
@@ -181,5 +199,6 @@ pub(super) fn patch_object(
     .map_err(|error| match error {
         PatchError::Malformed(why) => Status::bad_request(why),
         PatchError::Unprocessable(why) => Status::rejected(&why),
+        PatchError::TooLarge(why) => Status::too_large(format!("Request entity is too large: {why}")),
     })
 }

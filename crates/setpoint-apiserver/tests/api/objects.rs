@@ -69,6 +69,32 @@ async fn all_patches_change_an_object() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn patches_cannot_grow_an_object_without_bound() {
+    let client = Client::admin(&server());
+    client.post(MAPS, &map("a", &json!({"x": "x".repeat(1000)}))).await.expect(201);
+    let path = format!("{MAPS}/a");
+    let double = |n: usize| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
+    let bomb: Value = (0..40).map(double).collect();
+    let exploded =
+        client.call(Method::PATCH, &path, "application/json-patch+json", Some(&bomb)).await.expect(422);
+    assert!(exploded["message"].as_str().unwrap().contains("exceeding the limit 3145728"), "{exploded}");
+    let many = Value::Array(vec![json!({"op": "test", "path": "/kind", "value": "ConfigMap"}); 10_001]);
+    let many =
+        client.call(Method::PATCH, &path, "application/json-patch+json", Some(&many)).await.expect(413);
+    let why =
+        "Request entity is too large: The allowed maximum operations in a JSON patch is 10000, got 10001";
+    assert_eq!((&many["reason"], &many["message"]), (&json!("RequestEntityTooLarge"), &json!(why)));
+
+    // Each body is below the limit; the object that they add up to is not.
+    client.merge(&path, &json!({"data": {"y": "y".repeat(900_000)}})).await.expect(200);
+    let second = json!({"data": {"z": "z".repeat(2_500_000)}});
+    assert_eq!(client.merge(&path, &second).await.expect(413)["reason"], "RequestEntityTooLarge");
+    let intent = map("a", &second["data"]);
+    client.apply(&format!("{path}?fieldManager=one"), &intent).await.expect(413);
+    assert_eq!(client.get(&path).await.expect(200)["data"].as_object().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn apply_creates_merges_and_finds_conflicts() {
     let client = Client::admin(&server());
     let path = format!("{MAPS}/a");

@@ -1,30 +1,136 @@
-//! JSON patch (RFC 6902).
+//! JSON patch (RFC 6902), with limits: a `copy` may double the document, so a few dozen operations could fill any memory.
 
+use ::json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
 use super::PatchError;
+use crate::size::{depth, json_size};
 
 /// The most operations that a JSON patch may have (upstream: `maxJSONPatchOperations`).
 const MAX_OPERATIONS: usize = 10_000;
+/// The most bytes that the `copy` operations of a patch may add in all, counted as compact JSON (upstream: `JSONPatchMaxCopyBytes`).
+const MAX_COPIED: usize = 3 << 20;
+/// How deep values may be nested: what the JSON parser accepts. A deeper object could not be read back.
+const MAX_DEPTH: usize = 128;
 
-/// Applies a JSON patch (RFC 6902). On an error the target is unchanged.
+/// Applies a JSON patch (RFC 6902). On an error the target may be half patched.
 ///
 /// # Errors
-/// [`PatchError::Malformed`] when `patch` is no list or has more than 10,000 operations, [`PatchError::Unprocessable`]
-/// when an operation is unknown or fails: a path that is not there, a `test` that does not hold.
+/// [`PatchError::Malformed`] when `patch` is no list; [`PatchError::TooLarge`] when it has more than 10,000 operations;
+/// [`PatchError::Unprocessable`] when an operation is unknown or fails: a path that is not there, a `test` that does not hold,
+/// copies of more than 3 MiB in all, values nested deeper than 128.
 pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else {
-        return Err(PatchError::Malformed(format!(
-            "error decoding patch: expected a list of operations, got {patch}"
-        )));
+        return Err(PatchError::Malformed("error decoding patch: expected a list of operations".to_owned()));
     };
     if operations.len() > MAX_OPERATIONS {
-        return Err(PatchError::Malformed(format!(
+        return Err(PatchError::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
             operations.len()
         )));
     }
-    let patch: ::json_patch::Patch = serde_json::from_value(patch.clone())
+    let patch: Patch = serde_json::from_value(patch.clone())
         .map_err(|problem| PatchError::Unprocessable(format!("error decoding patch: {problem}")))?;
-    ::json_patch::patch(target, &patch).map_err(|problem| PatchError::Unprocessable(problem.to_string()))
+    let mut copied = 0;
+    for (index, operation) in patch.0.iter().enumerate() {
+        check(target, operation, &mut copied)?;
+        ::json_patch::patch_unsafe(target, std::slice::from_ref(operation)).map_err(|mut problem| {
+            problem.operation = index;
+            PatchError::Unprocessable(problem.to_string())
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses an operation that would make the document too large or too deep, before anything is copied.
+/// `copied` counts the bytes of all copies so far. What is not there is left to the operation itself to report.
+fn check(target: &Value, operation: &PatchOperation, copied: &mut usize) -> Result<(), PatchError> {
+    let value = match operation {
+        PatchOperation::Add(add) => Some(&add.value),
+        PatchOperation::Replace(replace) => Some(&replace.value),
+        PatchOperation::Move(moved) => target.pointer(moved.from.as_str()),
+        PatchOperation::Copy(copy) => {
+            let source = target.pointer(copy.from.as_str());
+            *copied = copied.saturating_add(source.map_or(0, json_size));
+            if *copied > MAX_COPIED {
+                return Err(PatchError::Unprocessable(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
+                )));
+            }
+            source
+        }
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
+    };
+    match value {
+        Some(value) if operation.path().count().saturating_add(depth(value)) > MAX_DEPTH => {
+            Err(PatchError::Unprocessable(format!(
+                "the value at {:?} would be nested deeper than {MAX_DEPTH}",
+                operation.path().as_str()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn copies_that_double_the_document_are_refused_before_memory_is_used() {
+        let bomb: Vec<Value> =
+            (0..40).map(|_| json!({"op": "copy", "from": "/list", "path": "/list/-"})).collect();
+        let mut wide = json!({"list": ["x".repeat(1000)]});
+        let error = json(&mut wide, &bomb.into()).unwrap_err();
+        assert!(
+            matches!(&error, PatchError::Unprocessable(why) if why.contains("exceeding the limit 3145728")),
+            "{error}"
+        );
+        assert!(json_size(&wide) <= MAX_COPIED + 2048, "{}", json_size(&wide));
+    }
+
+    #[test]
+    fn nesting_is_bounded_for_every_operation() {
+        let copy = |from: &str, path: String| json!({"op": "copy", "from": from, "path": path});
+        let nest = (1..400).map(|level| copy("/b", format!("/a{}", "/a".repeat(level))));
+        let add = (1..400)
+            .map(|level| json!({"op": "add", "path": format!("/a{}", "/a".repeat(level)), "value": {}}));
+        let moved = (0..400).flat_map(|_| {
+            [
+                json!({"op": "add", "path": "/c", "value": {}}),
+                json!({"op": "move", "from": "/a", "path": "/c/a"}),
+                json!({"op": "move", "from": "/c", "path": "/a"}),
+            ]
+        });
+        for patch in [nest.collect::<Vec<_>>(), add.collect(), moved.collect()] {
+            let mut target = json!({"a": {}, "b": {}});
+            let error = json(&mut target, &patch.into()).unwrap_err();
+            assert!(error.to_string().contains("nested deeper than 128"), "{error}");
+            assert!(depth(&target) <= MAX_DEPTH);
+        }
+    }
+
+    #[test]
+    fn operations_are_counted() {
+        let test = json!({"op": "test", "path": "/a", "value": 1});
+        let mut target = json!({"a": 1});
+        assert_eq!(json(&mut target, &vec![test.clone(); MAX_OPERATIONS].into()), Ok(()));
+        let error = json(&mut target, &vec![test; MAX_OPERATIONS + 1].into()).unwrap_err();
+        let why = "The allowed maximum operations in a JSON patch is 10000, got 10001";
+        assert_eq!(error, PatchError::TooLarge(why.to_owned()));
+    }
+
+    #[test]
+    fn honest_copies_pass_and_errors_name_their_operation() {
+        let mut target = json!({"a": {"b": [1, 2]}});
+        let patch =
+            json!([{"op": "copy", "from": "/a", "path": "/c"}, {"op": "move", "from": "/a/b", "path": "/d"}]);
+        assert_eq!(json(&mut target, &patch), Ok(()));
+        assert_eq!(target, json!({"a": {}, "c": {"b": [1, 2]}, "d": [1, 2]}));
+        let patch = json!([{"op": "test", "path": "/d/0", "value": 1}, {"op": "remove", "path": "/x"}]);
+        let error = json(&mut target, &patch).unwrap_err();
+        assert!(error.to_string().starts_with("operation '/1' failed at path '/x'"), "{error}");
+    }
 }
