@@ -237,3 +237,14 @@ async fn what_would_be_ignored_is_refused_by_name() {
     let big = json!({"x": "y".repeat(4 << 20)});
     client.post(MAPS, &map("big", &big)).await.expect(413);
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_known_checks_are_healthy() {
+    let client = Client::admin(&server());
+    for known in ["/healthz", "/livez", "/readyz/", "/healthz/ping"] {
+        assert_eq!(client.get(known).await.expect(200), "ok", "{known}");
+    }
+    for unknown in ["/healthz/foo", "/livez/ping/foo", "/readyz/etcd"] {
+        client.get(unknown).await.expect(404);
+    }
+}
