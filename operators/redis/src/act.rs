@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use setpoint::{Context, Key, Patch, Result};
 
-use crate::api::RedisCluster;
+use crate::api::{RedisCluster, SWITCHOVER};
 use crate::decide::{Reason, Step};
 use crate::observe::{Command, Instance, Monitors, Observation, OrderError, Target};
 use crate::render::ROLE;
@@ -55,6 +55,19 @@ pub async fn act(
         Step::Demote { pod } => {
             same_pod(cx, observation, pod).await?;
             order(pod, "demote", Command::Demote).await?;
+        }
+        Step::Seal { pod } => order(pod, "seal", Command::Seal).await?,
+        Step::HandOver { from, pod, to } => {
+            same_pod(cx, observation, from).await?;
+            same_pod(cx, observation, pod).await?;
+            order(from, "hand over", Command::HandOver { to: to.clone() }).await?;
+        }
+        Step::AbortHandOver { pod } => {
+            same_pod(cx, observation, pod).await?;
+            order(pod, "abort the hand-over", Command::AbortHandOver).await?;
+        }
+        Step::Dismiss => {
+            cx.patch::<RedisCluster>(&*key.name, Patch::annotation(SWITCHOVER, None)).await?;
         }
         Step::Detach { pod } => {
             same_pod(cx, observation, pod).await?;
@@ -121,11 +134,18 @@ pub fn event(reason: &Reason) -> Option<(bool, &'static str, String)> {
         Reason::FailingOver { from, to, why } => {
             Some((true, "FailingOver", format!("from {from} to {to}: {why}")))
         }
-        Reason::Promoted { pod, term: 1 } => {
+        Reason::SwitchingOver { from, to, why } => {
+            Some((false, "SwitchingOver", format!("from {from} to {to}: {why}")))
+        }
+        Reason::SwitchoverRefused { pod, why } => {
+            Some((true, "SwitchoverRefused", format!("{pod} cannot be the primary: {why}")))
+        }
+        Reason::Promoted { pod, term: 1, .. } => {
             Some((false, "PrimaryPromoted", format!("{pod} is the primary")))
         }
-        Reason::Promoted { pod, term } => {
-            Some((false, "FailedOver", format!("{pod} is the primary (term {term})")))
+        Reason::Promoted { pod, term, planned } => {
+            let word = if *planned { "SwitchedOver" } else { "FailedOver" };
+            Some((false, word, format!("{pod} is the primary (term {term})")))
         }
         Reason::Undone { pod, why } => {
             Some((false, "FailoverUndone", format!("{pod} stays the primary: {why}")))

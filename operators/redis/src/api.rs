@@ -20,6 +20,10 @@ pub const CHOOSE_PRIMARY: &str = "cache.example.com/choose-primary";
 /// Annotation: `"true"` lets the operator start empty again after all data was lost.
 pub const ACCEPT_DATA_LOSS: &str = "cache.example.com/accept-data-loss";
 
+/// Annotation: the name of the pod that is to be the primary. The operator removes it when that is so, or when it
+/// cannot be.
+pub const SWITCHOVER: &str = "cache.example.com/switchover";
+
 /// What the user asks for.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(

@@ -22,7 +22,9 @@ use crate::api::{self, FINALIZER, RedisCluster, RedisClusterStatus, Storage};
 use crate::decide::{Decision, Step, decide};
 use crate::facts;
 use crate::metrics::ClusterMetrics;
-use crate::observe::{Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload};
+use crate::observe::{
+    Command, Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload,
+};
 use crate::render::{self, Identity, Passwords, Scripts, TEMPLATE_HASH};
 use crate::settings::{Problem, Settings};
 use crate::status::{Report, status};
@@ -38,6 +40,9 @@ const CLAIM_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How soon to come back when the monitors have just been started.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// Finalizer of an object whose children are to stay.
+const ORPHAN: &str = "orphan";
 
 /// How often a settled cluster is looked at although nothing changed.
 const RESYNC: Duration = Duration::from_secs(60);
@@ -76,6 +81,7 @@ fn controller(monitors: Monitors, metrics: ClusterMetrics) -> Controller<RedisCl
             cluster_of(claim).into_iter().map(|key| key.to_string()).collect()
         })
         .uses::<Pod>(&[Verb::Patch, Verb::Delete])
+        .uses::<RedisCluster>(&[Verb::Patch])
         .uses::<NodeObject>(&[Verb::Get])
         .uses::<StorageClass>(&[Verb::Get])
         .source(move || changes.changes())
@@ -183,8 +189,23 @@ impl Reconciler for RedisClusters {
 
 impl Cleanup for RedisClusters {
     /// Nothing outside the Kubernetes cluster is left behind: children go with their owner, volumes stay.
-    async fn cleanup(&self, cluster: Arc<RedisCluster>, _: &Context<RedisCluster>) -> Result<Action> {
-        self.monitors.forget(&Key::of(&*cluster));
+    /// Servers that answer refuse writes from here on and don't wait for each other when their pods end.
+    /// Orphaned ones go on as they are.
+    async fn cleanup(&self, cluster: Arc<RedisCluster>, cx: &Context<RedisCluster>) -> Result<Action> {
+        let key = Key::of(&*cluster);
+        let owned = cx.get::<StatefulSet>(&Identity::of(&cluster).name).await?.is_some_and(|set| {
+            set.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())
+        });
+        if owned && !cluster.finalizers().iter().any(|finalizer| finalizer == ORPHAN) {
+            let tracks = self.monitors.tracks(&key);
+            let retire = async |pod: &String| {
+                if let Err(error) = self.monitors.order(&key, pod, Command::Retire).await {
+                    tracing::debug!(pod, %error, "a server was not prepared for its end");
+                }
+            };
+            futures::future::join_all(tracks.keys().map(retire)).await;
+        }
+        self.monitors.forget(&key);
         Ok(Action::await_change())
     }
 }
@@ -305,6 +326,7 @@ impl RedisClusters {
             workload,
             instances,
             chosen: cluster.annotations().get(api::CHOOSE_PRIMARY).cloned(),
+            requested: cluster.annotations().get(api::SWITCHOVER).cloned(),
             accept_data_loss: facts::flag(cluster, api::ACCEPT_DATA_LOSS),
         })
     }

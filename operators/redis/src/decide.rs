@@ -8,6 +8,7 @@ mod candidate;
 mod failover;
 #[cfg(test)]
 mod properties;
+mod switchover;
 mod upkeep;
 
 use std::time::Duration;
@@ -39,6 +40,27 @@ pub enum Step {
         /// The pod.
         pod: String,
     },
+    /// Seal a server and disconnect its clients.
+    Seal {
+        /// The pod.
+        pod: String,
+    },
+    /// Have the primary hand its role over.
+    HandOver {
+        /// Pod of the primary.
+        from: String,
+        /// Pod of the successor.
+        pod: String,
+        /// Address of the successor.
+        to: Address,
+    },
+    /// Have a primary whose successor doesn't take over be the primary again.
+    AbortHandOver {
+        /// Pod of the primary.
+        pod: String,
+    },
+    /// Take the request for another primary off the cluster: it is fulfilled, or cannot be.
+    Dismiss,
     /// Have a replica follow nobody.
     Detach {
         /// The pod.
@@ -101,12 +123,30 @@ pub enum Reason {
         /// What happened to the old one, and offsets.
         why: String,
     },
+    /// The primary hands its role over, as planned.
+    SwitchingOver {
+        /// The old primary.
+        from: String,
+        /// The new one.
+        to: String,
+        /// What for.
+        why: String,
+    },
+    /// A human asked for a primary that cannot be.
+    SwitchoverRefused {
+        /// The pod.
+        pod: String,
+        /// Why not.
+        why: String,
+    },
     /// The change of primary is complete.
     Promoted {
         /// The new primary.
         pod: String,
         /// Number of changes so far.
         term: i64,
+        /// The old one handed over.
+        planned: bool,
     },
     /// The change of primary was given up.
     Undone {
@@ -167,13 +207,15 @@ const LATER: Duration = Duration::from_secs(1);
 type Row = fn(&Observation, &mut Vec<Reason>) -> Option<Step>;
 
 /// The rows, most urgent first.
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 10] = [
     upkeep::stray_label,
     failover::two_primaries,
     failover::change_of_primary,
     failover::lost_primary,
     bootstrap::first_primary,
     upkeep::serve,
+    switchover::unsealed_replica,
+    switchover::planned,
     upkeep::attach,
     upkeep::maintain,
 ];

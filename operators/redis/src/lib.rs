@@ -29,6 +29,6 @@ mod status;
 
 pub use controller::{RedisClusters, operator, operator_with};
 pub use observe::{
-    Address, Command, Credentials, Dial, DialError, Follower, Link, Place, Server, Session, SessionError,
-    Target,
+    Address, Command, Credentials, Dial, DialError, Follower, Handover, Link, Place, Server, Session,
+    SessionError, Target,
 };

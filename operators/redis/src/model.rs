@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::observe::{
-    Address, Command, Credentials, Dial, DialError, Follower, Link, Place, Server, Session, SessionError,
-    Target,
+    Address, Command, Credentials, Dial, DialError, Follower, Handover, Link, Place, Server, Session,
+    SessionError, Target,
 };
 use crate::render::{NOBODY, PORT, SEALED};
 
@@ -74,6 +74,17 @@ pub struct ModelServer {
     offset: u64,
     quorum: u32,
     serve_stale: bool,
+    handover: ModelHandover,
+    /// Its link to a primary doesn't come about before this.
+    pub cut: Option<Instant>,
+}
+
+/// How far a server is with `FAILOVER`, and to whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ModelHandover {
+    None,
+    Waiting { to: String, until: Instant },
+    Promoting { to: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +92,26 @@ enum ModelLink {
     Down,
     Syncing(Instant),
     Up,
+}
+
+/// What `FAILOVER` does next.
+enum Next {
+    Promoting,
+    Done,
+    Aborted,
+}
+
+impl ModelServer {
+    /// A hand-over ends without a successor: it is the primary again, in a new line if it had stopped being it.
+    fn abort(&mut self, line: u64) {
+        if let ModelHandover::Promoting { .. } = self.handover {
+            self.primary = true;
+            self.of = None;
+            self.acks.clear();
+            self.lines = [line, self.lines[0]];
+        }
+        self.handover = ModelHandover::None;
+    }
 }
 
 impl World {
@@ -119,6 +150,8 @@ impl World {
             offset: 0,
             quorum: SEALED,
             serve_stale: false,
+            handover: ModelHandover::None,
+            cut: None,
         };
         self.serial += 1;
         self.servers.insert(ip.to_owned(), server);
@@ -158,9 +191,10 @@ impl World {
             .iter()
             .filter(|(_, other)| other.running && !other.primary && other.of.as_deref() == Some(ip));
         let followers =
-            followers.filter(|(_, other)| other.link == ModelLink::Up).map(|(follower, _)| Follower {
+            followers.filter(|(_, other)| other.link == ModelLink::Up).map(|(follower, other)| Follower {
                 ip: follower.clone(),
                 online: true,
+                offset: other.offset,
                 lag: server.acks.get(follower).map_or(0, |at| now.saturating_duration_since(*at).as_secs()),
             });
         Some(Server {
@@ -171,6 +205,11 @@ impl World {
             lines: server.lines.map(|line| line.to_string()),
             offset: server.offset,
             followers: if server.primary { followers.collect() } else { Vec::new() },
+            handover: match server.handover {
+                ModelHandover::None => Handover::None,
+                ModelHandover::Waiting { .. } => Handover::Waiting,
+                ModelHandover::Promoting { .. } => Handover::Promoting,
+            },
             quorum: server.quorum,
             serve_stale: server.serve_stale,
             maxmemory: server.maxmemory,
@@ -185,6 +224,13 @@ impl World {
     pub fn command(&mut self, ip: &str, command: &Command, now: Instant) -> bool {
         self.serial += 1;
         let line = self.serial;
+        let successor = match command {
+            Command::HandOver { to } => self
+                .servers
+                .get(&to.ip)
+                .is_some_and(|to| to.of.as_deref() == Some(ip) && to.link == ModelLink::Up),
+            _ => false,
+        };
         let Some(server) =
             self.servers.get_mut(ip).filter(|server| server.running && !server.isolated && !server.hidden)
         else {
@@ -197,9 +243,20 @@ impl World {
             server.of = of;
         };
         match command {
+            Command::Follow(_) if server.handover != ModelHandover::None => {}
+            Command::Seal => server.quorum = SEALED,
+            Command::HandOver { to } if server.primary && successor => {
+                server.handover =
+                    ModelHandover::Waiting { to: to.ip.clone(), until: now + Duration::from_secs(3) };
+            }
+            Command::HandOver { .. } => {}
+            Command::AbortHandOver => server.abort(line),
+            Command::Retire | Command::Demote if server.handover != ModelHandover::None => {
+                server.quorum = SEALED;
+            }
             Command::Follow(Target::Nobody) => follow(server, None),
             Command::Follow(Target::Server(address)) => follow(server, Some(address.ip.clone())),
-            Command::Demote => {
+            Command::Retire | Command::Demote => {
                 server.quorum = SEALED;
                 follow(server, None);
             }
@@ -229,8 +286,17 @@ impl World {
         self.servers.get(ip).is_some_and(|server| {
             let good =
                 server.acks.values().filter(|at| now.saturating_duration_since(**at) <= MAX_LAG).count();
-            server.running && server.primary && now >= server.loading_until && good >= server.quorum as usize
+            server.running
+                && server.primary
+                && server.handover == ModelHandover::None
+                && now >= server.loading_until
+                && good >= server.quorum as usize
         })
+    }
+
+    /// `min-replicas-to-write` of the server at `ip`.
+    pub fn quorum(&self, ip: &str) -> u32 {
+        self.servers[ip].quorum
     }
 
     /// What the readiness probe says of the server on the volume `disk`.
@@ -266,15 +332,81 @@ impl World {
         let names: Vec<String> = self.servers.keys().cloned().collect();
         for name in names {
             let Some(mut server) = self.servers.remove(&name) else { continue };
-            if server.running && !server.primary && now >= server.loading_until {
+            let promoting = matches!(server.handover, ModelHandover::Promoting { .. });
+            if server.running && !server.primary && !promoting && now >= server.loading_until {
                 self.replicate(&name, &mut server, now);
             }
-            self.servers.insert(name, server);
+            let running = server.running;
+            self.servers.insert(name.clone(), server);
+            if running {
+                self.hand_over(&name, now);
+            }
         }
+    }
+
+    /// `FAILOVER` goes on at `ip`.
+    fn hand_over(&mut self, ip: &str, now: Instant) {
+        let Some(server) = self.servers.get(ip) else { return };
+        let (offset, line, muted, isolated) = (server.offset, server.lines[0], server.muted, server.isolated);
+        let (to, until) = match &server.handover {
+            ModelHandover::None => return,
+            ModelHandover::Waiting { to, until } => (to.clone(), Some(*until)),
+            ModelHandover::Promoting { to } => (to.clone(), None),
+        };
+        self.serial += 1;
+        let new_line = self.serial;
+        let successor = self.servers.get_mut(&to).filter(|to| to.running && !to.isolated && !isolated);
+        // What the successor says must arrive.
+        let heard = successor.as_ref().is_some_and(|to| !to.muted);
+        let mut next = None;
+        match (until, successor) {
+            (Some(_), Some(to))
+                if heard
+                    && to.of.as_deref() == Some(ip)
+                    && to.link == ModelLink::Up
+                    && to.offset == offset =>
+            {
+                next = Some(Next::Promoting);
+            }
+            (Some(until), _) if now >= until => next = Some(Next::Aborted),
+            (None, Some(to)) if !muted && now >= to.loading_until => {
+                let accepts = !to.primary && to.lines[0] == line;
+                if accepts {
+                    to.primary = true;
+                    to.acks.clear();
+                    to.lines = [new_line, line];
+                    if heard {
+                        to.acks.insert(ip.to_owned(), now);
+                    }
+                }
+                if heard {
+                    next = Some(if accepts { Next::Done } else { Next::Aborted });
+                }
+            }
+            _ => {}
+        }
+        let Some(server) = self.servers.get_mut(ip) else { return };
+        match next {
+            None => {}
+            Some(Next::Promoting) => {
+                server.handover = ModelHandover::Promoting { to: to.clone() };
+                server.primary = false;
+                server.of = Some(to);
+                server.link = ModelLink::Down;
+            }
+            Some(Next::Done) => server.handover = ModelHandover::None,
+            Some(Next::Aborted) => server.abort(new_line + 1),
+        }
+        self.serial += 1;
     }
 
     fn replicate(&mut self, name: &str, replica: &mut ModelServer, now: Instant) {
         let Some(of) = replica.of.clone() else { return };
+        if replica.cut.is_some_and(|until| now < until) {
+            replica.link = ModelLink::Down;
+            replica.in_flight.clear();
+            return;
+        }
         let mut source = self.servers.get_mut(&of);
         if replica.isolated || source.as_ref().is_some_and(|source| source.isolated) {
             // Nothing arrives, but nobody hangs up: an open link stays open, and data is sent again later.

@@ -14,6 +14,6 @@ mod track;
 pub use instance::{Instance, Ledger, Node, Observation, PodFacts, Process, View, Workload};
 pub use monitor::{Monitored, Monitors, OrderError};
 pub use resp::Resp;
-pub use server::{Address, Follower, Link, Place, Server};
+pub use server::{Address, Follower, Handover, Link, Place, Server};
 pub use session::{Command, Credentials, Dial, DialError, Session, SessionError, Target};
 pub use track::{Sighting, Track};

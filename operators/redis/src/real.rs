@@ -28,6 +28,7 @@ struct Rig {
     passwords: Passwords,
     ledger: Ledger,
     settings: Settings,
+    requested: Option<String>,
     pods: BTreeMap<u32, (Child, Option<Role>)>,
 }
 
@@ -78,6 +79,7 @@ impl Rig {
             passwords,
             ledger: Ledger::default(),
             settings,
+            requested: None,
             pods: BTreeMap::new(),
         };
         for ordinal in 0..3 {
@@ -156,6 +158,7 @@ impl Rig {
             workload: Some(Workload { replicas: 3, template_hash: String::new() }),
             instances: instances.collect(),
             chosen: None,
+            requested: self.requested.clone(),
             accept_data_loss: false,
         }
     }
@@ -176,6 +179,10 @@ impl Rig {
             Step::Unlabel { pod } => self.pods.get_mut(&ordinal(pod)).unwrap().1 = None,
             Step::Label { pod, role } => self.pods.get_mut(&ordinal(pod)).unwrap().1 = Some(*role),
             Step::Demote { pod } => order(pod, Command::Demote).await,
+            Step::Seal { pod } => order(pod, Command::Seal).await,
+            Step::HandOver { from, to, .. } => order(from, Command::HandOver { to: to.clone() }).await,
+            Step::AbortHandOver { pod } => order(pod, Command::AbortHandOver).await,
+            Step::Dismiss => self.requested = None,
             Step::Detach { pod } => order(pod, Command::Follow(Target::Nobody)).await,
             Step::Attach { pod, to } => order(pod, Command::Follow(Target::Server(to.clone()))).await,
             Step::Promote { pod, quorum } => order(pod, Command::Promote { quorum: *quorum }).await,
@@ -347,4 +354,105 @@ async fn the_probe_tells_an_admitted_server_from_a_waiting_one() {
     let primary = rig.primary().unwrap();
     rig.kill(primary).await;
     assert!(!probe(&rig, primary).await.0, "a dead server is not ready");
+}
+
+/// The primary moves while clients write: every acknowledged write is there, and the gap is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_over_loses_no_write() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(4);
+    rig.settled().await;
+    let old = rig.primary().unwrap();
+    let new = (old + 1) % 3;
+    let addresses: Vec<String> = (0..3).map(|ordinal| rig.ip(ordinal)).collect();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let writer = tokio::spawn({
+        let stop = Arc::clone(&stop);
+        async move {
+            let (mut number, mut acknowledged, mut gap) = (0, Vec::new(), Duration::ZERO);
+            let mut last = Instant::now();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                // A client that goes round the servers until one accepts its write.
+                for ip in &addresses {
+                    let Ok(client) = redis::Client::open(format!("redis://{ip}:{PORT}")) else { continue };
+                    let Ok(mut connection) = client.get_multiplexed_async_connection().await else {
+                        continue;
+                    };
+                    while Rig::write(&mut connection, number).await {
+                        acknowledged.push(number);
+                        number += 1;
+                        gap = gap.max(last.elapsed());
+                        last = Instant::now();
+                        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                }
+            }
+            (acknowledged, gap)
+        }
+    });
+    rig.requested = Some(format!("orders-{new}"));
+    rig.until("the new primary serves", async |rig| rig.primary() == Some(new)).await;
+    rig.settled().await;
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let (acknowledged, gap) = writer.await.unwrap();
+    eprintln!("{} writes, longest gap {gap:?}", acknowledged.len());
+    assert!(rig.requested.is_none() && rig.ledger.term == 2);
+    let mut connection = rig.client(new).await.unwrap();
+    let keys: Vec<u32> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let keys: std::collections::BTreeSet<u32> = keys.into_iter().collect();
+    let lost: Vec<&u32> = acknowledged.iter().filter(|number| !keys.contains(number)).collect();
+    assert!(lost.is_empty(), "acknowledged writes are gone: {lost:?}");
+    for instance in
+        rig.observe().instances.values().filter(|instance| instance.name != format!("orders-{new}"))
+    {
+        assert_eq!(instance.server().unwrap().quorum, render::SEALED, "{} is sealed", instance.name);
+    }
+}
+
+/// The successor freezes in the middle: the old primary is the primary again, with every write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_to_a_dead_successor_is_undone() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(5);
+    rig.settled().await;
+    let old = rig.primary().unwrap();
+    let new = (old + 1) % 3;
+    let mut connection = rig.client(old).await.unwrap();
+    assert!(Rig::write(&mut connection, 1).await);
+    rig.settled().await;
+    rig.requested = Some(format!("orders-{new}"));
+    rig.until("the step before the hand-over", async |rig| {
+        matches!(decide(&rig.observe()).step, Step::HandOver { .. })
+    })
+    .await;
+    // The primary has been told, but nobody is there to take over.
+    let signal = |rig: &Rig, signal: &str| {
+        let pid = rig.pods[&new].0.id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    };
+    signal(&rig, "-STOP");
+    let order = Command::HandOver { to: crate::observe::Address { ip: rig.ip(new), port: PORT } };
+    rig.monitors.order(&Rig::key(), &format!("orders-{old}"), order).await.unwrap();
+    rig.kill(new).await;
+    rig.until("the old primary serves again", async |rig| {
+        let observation = rig.observe();
+        observation.primary().is_some_and(|primary| {
+            primary.name == format!("orders-{old}")
+                && primary.server().is_some_and(crate::observe::Server::writable)
+        })
+    })
+    .await;
+    rig.start(new);
+    rig.settled().await;
+    assert_eq!(rig.primary(), Some(old));
+    let mut connection = rig.client(old).await.unwrap();
+    let keys: u32 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
+    assert_eq!(keys, 1);
+    assert!(Rig::write(&mut connection, 2).await);
 }

@@ -21,6 +21,9 @@ pub const PORT: u16 = 6379;
 /// `min-replicas-to-write` of a server that nobody admitted: more replicas than can exist, so it refuses writes.
 pub const SEALED: u32 = 1000;
 
+/// `min-replicas-to-write` of a primary that hands over: sealed, and its clients are still to be sent away.
+pub const HANDED_OVER: u32 = SEALED + 1;
+
 /// The address of nobody. A server that follows it neither serves old data nor accepts writes.
 pub const NOBODY: (&str, u16) = ("127.0.0.1", 1);
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-    PostParams,
+    PostParams, PropagationPolicy,
 };
 use kube::{Client, CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
@@ -309,6 +309,32 @@ async fn from_creation_over_fail_over_to_deletion() {
     })
     .await
     .unwrap();
+    let open = rig.world.with(|world, _| {
+        let open = world.servers.keys().filter(|ip| world.quorum(ip) != SEALED);
+        open.cloned().collect::<Vec<_>>()
+    });
+    assert!(open.is_empty(), "{open:?} were not prepared for their end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_servers_go_on() {
+    let rig = Rig::new().await;
+    rig.create("orders", spec(3)).await;
+    rig.ready("orders", 3).await;
+    let orphan =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    rig.api::<RedisCluster>().delete("orders", &orphan).await.unwrap();
+    eventually("the finalizers are released", BOUND, async || {
+        match rig.api::<RedisCluster>().get_opt("orders").await.unwrap() {
+            None => Ok(()),
+            Some(cluster) => Err(format!("{:?}", cluster.metadata)),
+        }
+    })
+    .await
+    .unwrap();
+    let set = rig.api::<StatefulSet>().get("orders").await.unwrap();
+    assert!(set.owner_references().is_empty(), "{:?}", set.metadata);
+    assert!(rig.write("orders").await, "the servers serve without their owner");
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,6 +159,9 @@ fn available(o: &Observation, decision: &Decision) -> Verdict {
                     format!("replicas hear {pod}, the operator does not"),
                 );
             }
+            Reason::SwitchingOver { from, to, why } => {
+                return verdict(false, "SwitchingOver", format!("from {from} to {to}: {why}"));
+            }
             Reason::FailingOver { from, to, why } => {
                 return verdict(false, "FailingOver", format!("from {from} to {to}: {why}"));
             }

@@ -23,7 +23,7 @@ use kube::api::{
     PostParams,
 };
 use kube::{CustomResourceExt, ResourceExt};
-use redis_operator::api::{Phase, RedisCluster};
+use redis_operator::api::{Phase, RedisCluster, RedisClusterStatus};
 use serde_json::{Value, json};
 use setpoint_cluster::kubelet::Signal;
 use setpoint_cluster::{Cluster, Identity};
@@ -97,6 +97,10 @@ async fn explain(cluster: &Cluster) -> String {
         let _ = writeln!(story, "{} {:?}", claim.name_any(), claim.status);
     }
     story
+}
+
+async fn status_of(cluster: &Cluster) -> RedisClusterStatus {
+    api::<RedisCluster>(cluster).get("orders").await.unwrap().status.unwrap()
 }
 
 async fn ready(cluster: &Cluster, size: i32) -> String {
@@ -215,7 +219,7 @@ async fn story(sandbox: setpoint_node::Sandbox, folder: &std::path::Path) {
 
     machine.signal(NAMESPACE, &primary, "redis", Signal::Kill).await.unwrap();
     eventually("another primary", BOUND, async || {
-        let status = api::<RedisCluster>(&cluster).get("orders").await.unwrap().status.unwrap();
+        let status = status_of(&cluster).await;
         if status.current_primary.as_ref() == Some(&primary) { Err(format!("{status:?}")) } else { Ok(()) }
     })
     .await
@@ -238,6 +242,21 @@ async fn story(sandbox: setpoint_node::Sandbox, folder: &std::path::Path) {
     .unwrap();
     ready(&cluster, 5).await;
     step("a replica without pod and volume is in sync again");
+
+    let primary = status_of(&cluster).await.current_primary.unwrap();
+    api::<Pod>(&cluster).delete(&primary, &DeleteParams::default()).await.unwrap();
+    eventually("another primary", BOUND, async || {
+        let status = status_of(&cluster).await;
+        if status.current_primary.as_ref() == Some(&primary) { Err(format!("{status:?}")) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    step("the primary's pod is deleted, another one serves");
+    assert_ne!(ready(&cluster, 5).await, primary, "a replica took over");
+    let events = api::<Event>(&cluster).list(&ListParams::default()).await.unwrap();
+    let planned = events.iter().any(|event| event.reason.as_deref() == Some("SwitchedOver"));
+    assert!(planned, "the primary handed over before it ended");
+    step("it is back as a replica");
 
     stop.store(true, Ordering::Relaxed);
     let (written, gap) = writer.await.unwrap();

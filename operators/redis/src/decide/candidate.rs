@@ -34,11 +34,8 @@ pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a I
         View::Down(_) => primary.silent,
         View::Reached(_) => primary.detached,
     };
-    let reached: Vec<(&Instance, &Server)> = o
-        .members()
-        .filter(|member| {
-            member.name != primary.name && member.pod.as_ref().is_some_and(|pod| !pod.terminating)
-        })
+    let reached: Vec<(&Instance, &Server)> = others(o, primary)
+        .filter(|member| member.pod.as_ref().is_some_and(|pod| !pod.terminating))
         .filter_map(|member| Some((member, member.server()?)))
         .filter(|(_, server)| !server.loading && server.place != Place::Primary)
         .collect();
@@ -66,7 +63,7 @@ pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a I
                 member.linked.as_ref().is_some_and(|(at, _)| *at + FRESHNESS >= sighting.at)
             })
             .collect(),
-        None => without_history(o, reached)?,
+        None => without_history(o, primary, reached)?,
     };
     fresh
         .iter()
@@ -77,6 +74,12 @@ pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a I
         })
         .map(|(member, _)| *member)
         .ok_or_else(|| Hold::Blocked(no_candidate(o, primary)))
+}
+
+/// The members beside `primary`, which is one while it hands over.
+fn others<'a>(o: &'a Observation, primary: &Instance) -> impl Iterator<Item = &'a Instance> {
+    let name = primary.name.clone();
+    o.members().filter(move |member| member.name != name)
 }
 
 /// Whether the silence of `primary` may lead to a change: long enough, confirmed by the replicas, and too
@@ -100,8 +103,8 @@ fn silence_counts(o: &Observation, primary: &Instance) -> Result<(), Hold> {
     }
     let quorum = o.ledger.quorum;
     let missing: Vec<&Instance> =
-        o.members().filter(|member| member.server().is_none() && !member.down()).collect();
-    let known = o.ledger.members.len();
+        others(o, primary).filter(|member| member.server().is_none() && !member.down()).collect();
+    let known = others(o, primary).count();
     if quorum == 0 {
         return Err(Hold::Blocked(format!(
             "{} does not answer and may still accept writes without replicas; need proof of its death",
@@ -123,9 +126,10 @@ fn silence_counts(o: &Observation, primary: &Instance) -> Result<(), Hold> {
 /// one line, provided that so few members are missing that every acknowledged write reached one of them.
 fn without_history<'a>(
     o: &Observation,
+    primary: &Instance,
     reached: Vec<(&'a Instance, &'a Server)>,
 ) -> Result<Vec<(&'a Instance, &'a Server)>, Hold> {
-    let missing: Vec<&Instance> = o.members().filter(|member| member.server().is_none()).collect();
+    let missing: Vec<&Instance> = others(o, primary).filter(|member| member.server().is_none()).collect();
     if missing.len() >= o.ledger.quorum.max(1) as usize {
         return Err(Hold::Blocked(format!(
             "cannot tell which replica is up to date without {}",
@@ -149,8 +153,8 @@ fn without_history<'a>(
 }
 
 fn no_candidate(o: &Observation, primary: &Instance) -> String {
-    let out: Vec<&Instance> = o.members().filter(|member| member.server().is_none()).collect();
-    if o.ledger.members.is_empty() {
+    let out: Vec<&Instance> = others(o, primary).filter(|member| member.server().is_none()).collect();
+    if others(o, primary).next().is_none() {
         format!("{} has no replica; waiting for it to come back", primary.name)
     } else if out.is_empty() {
         format!("no replica has the recent writes of {}; waiting for it to come back", primary.name)

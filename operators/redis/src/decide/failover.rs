@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use super::candidate::{Hold, choose};
-use super::{LATER, Reason, SOON, Step, bootstrap, list, upkeep};
+use super::{LATER, Reason, SOON, Step, bootstrap, list, switchover, upkeep};
 use crate::observe::{Instance, Ledger, Node, Observation, Server, View};
+use crate::render::SEALED;
 
 /// A primary cut off from its replicas refuses writes after `min-replicas-max-lag` and two seconds.
 const FENCE: Duration = Duration::from_secs(5);
@@ -62,14 +63,8 @@ pub(super) fn change_of_primary(o: &Observation, reasons: &mut Vec<Reason>) -> O
         reasons.push(Reason::Blocked { why });
         Some(Step::Wait(LATER))
     };
-    if primary.server().is_some_and(Server::writable) {
-        if unpromoted {
-            return Some(give_up(o, reasons, format!("{current} serves again")));
-        }
-        return waiting(
-            format!("{current} serves again, but {target} may have been promoted and does not answer"),
-            reasons,
-        );
+    if let Some(step) = switchover::hand_over(o, primary, candidate, reasons) {
+        return Some(step);
     }
     match choose(o, primary) {
         Ok(chosen) if chosen.name == target => Some(fence(o, primary, chosen, reasons)),
@@ -101,6 +96,9 @@ pub(super) fn lost_primary(o: &Observation, reasons: &mut Vec<Reason>) -> Option
     };
     if primary.server().is_some_and(Server::writable) {
         return None;
+    }
+    if let Some(step) = switchover::resume(o, primary, reasons) {
+        return Some(step);
     }
     match choose(o, primary) {
         Ok(chosen) => Some(begin(o, primary, chosen, reasons)),
@@ -139,7 +137,14 @@ fn begin(o: &Observation, primary: &Instance, chosen: &Instance, reasons: &mut V
         to: chosen.name.clone(),
         why: format!("{what}; {} is at offset {offset}{last}", chosen.name),
     });
-    Step::Record(Ledger { target: Some(chosen.name.clone()), term: o.ledger.term + 1, ..o.ledger.clone() })
+    let mut members = o.ledger.members.clone();
+    members.remove(&primary.name);
+    Step::Record(Ledger {
+        target: Some(chosen.name.clone()),
+        term: o.ledger.term + 1,
+        members,
+        ..o.ledger.clone()
+    })
 }
 
 /// Makes sure that `primary` accepts no more writes, then promotes `chosen`.
@@ -168,6 +173,14 @@ fn fence(o: &Observation, primary: &Instance, chosen: &Instance, reasons: &mut V
             });
             return Step::Wait(left.max(SOON));
         }
+    }
+    // A successor that was passed over may still be told to take over by what the old primary sent last.
+    let unsealed = |instance: &&Instance| {
+        ![&chosen.name, &primary.name].contains(&&instance.name)
+            && instance.server().is_some_and(|server| server.quorum < SEALED)
+    };
+    if let Some(other) = o.instances.values().find(unsealed) {
+        return Step::Seal { pod: other.name.clone() };
     }
     let quorum = quorum_after(o, chosen);
     if quorum < o.ledger.quorum {
@@ -239,7 +252,8 @@ fn publish(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> St
     if let Some(step) = upkeep::attach_members(o, primary) {
         return step;
     }
-    reasons.push(Reason::Promoted { pod: primary.name.clone(), term: o.ledger.term });
+    let planned = o.ledger.current.as_ref().is_some_and(|current| o.ledger.members.contains(current));
+    reasons.push(Reason::Promoted { pod: primary.name.clone(), term: o.ledger.term, planned });
     let members = o
         .instances
         .values()
@@ -253,7 +267,7 @@ fn publish(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> St
 }
 
 /// Gives the change of primary up; the recorded primary, if any, stays it.
-fn give_up(o: &Observation, reasons: &mut Vec<Reason>, why: String) -> Step {
+pub(super) fn give_up(o: &Observation, reasons: &mut Vec<Reason>, why: String) -> Step {
     if let Some(current) = &o.ledger.current {
         reasons.push(Reason::Undone { pod: current.clone(), why });
     }

@@ -10,9 +10,10 @@ use super::{Decision, Step, decide};
 use crate::api::MaxmemoryPolicy;
 use crate::model::World;
 use crate::observe::{
-    Command, Instance, Ledger, Node, Observation, PodFacts, Process, Target, Track, Workload,
+    Command, Handover, Instance, Ledger, Node, Observation, Place, PodFacts, Process, Server, Target, Track,
+    Workload,
 };
-use crate::render::{PORT, Role};
+use crate::render::{PORT, Role, SEALED};
 use crate::settings::Settings;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -40,6 +41,14 @@ enum Event {
     Heal,
     /// A pod and its volume are deleted; a new pod comes.
     Wipe(u32),
+    /// A replica's connection to its primary breaks and doesn't come back for a while.
+    Cut(u32, u16),
+    /// A server takes long for an answer: what was heard of it before stands.
+    Busy(u32, u16),
+    /// A human asks for another primary.
+    Ask(u32),
+    /// A pod is deleted and ends as its `preStop` hook and grace let it.
+    Terminate(u32),
     /// The operator's process restarts: it forgets all but the ledger.
     Forget,
 }
@@ -55,11 +64,15 @@ struct Sim {
     persistent: bool,
     steps: Vec<Step>,
     looked: BTreeMap<u32, Instant>,
+    busy: BTreeMap<u32, Instant>,
+    requested: Option<String>,
 }
 
 struct ModelPod {
     uid: String,
     terminating: bool,
+    /// When its server is stopped at the latest.
+    ends: Option<Instant>,
     role: Option<Role>,
 }
 
@@ -88,6 +101,8 @@ impl Sim {
             persistent,
             steps: Vec::new(),
             looked: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            requested: None,
         };
         sim.create_pods();
         sim
@@ -97,7 +112,7 @@ impl Sim {
         for ordinal in 0..self.replicas {
             if !self.pods.contains_key(&ordinal) {
                 let uid = format!("{}-{}", name(ordinal), self.steps.len());
-                self.pods.insert(ordinal, ModelPod { uid, terminating: false, role: None });
+                self.pods.insert(ordinal, ModelPod { uid, terminating: false, ends: None, role: None });
                 self.world.start(&ip(ordinal), &ip(ordinal), self.persistent, self.now);
                 let track = self.tracks.get(&ordinal).map(Track::succeeded).unwrap_or_default();
                 self.tracks.insert(ordinal, track);
@@ -147,6 +162,7 @@ impl Sim {
             workload: Some(Workload { replicas: self.replicas, template_hash: String::new() }),
             instances: instances.collect(),
             chosen: None,
+            requested: self.requested.clone(),
             accept_data_loss: false,
         }
     }
@@ -155,16 +171,31 @@ impl Sim {
     fn tick(&mut self) -> Decision {
         self.now += TICK;
         self.world.advance(self.now);
-        let mut lost = false;
+        self.stop_pods();
+        // While one hands over, all are looked at often.
+        let hands_over = self.tracks.values().any(|track| {
+            let answer = track.answer(self.now);
+            answer.is_some_and(|(_, server)| server.handover != Handover::None)
+        });
+        let mut poked = false;
         for ordinal in 0..self.replicas {
             let track = self.tracks.entry(ordinal).or_default();
+            let busy = self.busy.get(&ordinal).is_some_and(|until| self.now < *until);
             let server = self.world.servers.get(&ip(ordinal));
             match self.world.server(&ip(ordinal), self.now) {
+                Some(_) if busy && track.answer(self.now).is_some() => {}
                 Some(server) => {
-                    // Monitors look each second, or when poked; a broken connection shows at once.
-                    let due =
-                        self.looked.get(&ordinal).is_none_or(|at| self.now - *at >= Duration::from_secs(1));
+                    // Monitors look each second, or when poked: one that lost its server or saw it change its
+                    // role pokes the others. A broken connection shows at once.
+                    let due = hands_over
+                        || self
+                            .looked
+                            .get(&ordinal)
+                            .is_none_or(|at| self.now - *at >= Duration::from_secs(1));
                     if due || track.answer(self.now).is_none() {
+                        let primary = |server: &Server| server.place == Place::Primary;
+                        let before = track.answer(self.now).map(|(_, before)| primary(before));
+                        poked |= before.is_some_and(|before| before != primary(&server));
                         track.reached(self.now, server);
                         self.looked.insert(ordinal, self.now);
                     }
@@ -173,15 +204,15 @@ impl Sim {
                     !server.running && !server.hidden && !server.isolated && !server.muted
                 }) =>
                 {
-                    lost |= track.silent_since().is_none() || track.answer(self.now).is_some();
+                    poked |= track.silent_since().is_none() || track.answer(self.now).is_some();
                     track.refused(self.now);
                 }
                 None => {
-                    lost |= track.failed(self.now);
+                    poked |= track.failed(self.now);
                 }
             }
         }
-        if lost {
+        if poked {
             self.looked.clear();
         }
         let observation = self.observe();
@@ -209,6 +240,17 @@ impl Sim {
                         "P2: {} still accepts writes while {pod} is promoted\n{observation:#?}",
                         name(other)
                     );
+                }
+            }
+            Step::HandOver { from, pod, .. } => {
+                assert_eq!(self.ledger.target.as_ref(), Some(pod), "P4: recorded before the hand-over");
+                assert!(self.ledger.members.contains(from), "P4: the old primary may receive");
+            }
+            Step::AbortHandOver { pod } => {
+                for (ip, server) in self.world.servers.iter().filter(|(other, _)| **other != ip(ordinal(pod)))
+                {
+                    let seen = self.world.quorum(ip);
+                    assert!(!server.running || seen >= SEALED, "P2: {ip} could take over and accept writes");
                 }
             }
             Step::Attach { pod, .. } => {
@@ -251,6 +293,10 @@ impl Sim {
             Step::Unlabel { pod } => self.pods.get_mut(&ordinal(pod)).unwrap().role = None,
             Step::Label { pod, role } => self.pods.get_mut(&ordinal(pod)).unwrap().role = Some(*role),
             Step::Demote { pod } => command(pod, Command::Demote),
+            Step::Seal { pod } => command(pod, Command::Seal),
+            Step::HandOver { from, to, .. } => command(from, Command::HandOver { to: to.clone() }),
+            Step::AbortHandOver { pod } => command(pod, Command::AbortHandOver),
+            Step::Dismiss => self.requested = None,
             Step::Detach { pod } => command(pod, Command::Follow(Target::Nobody)),
             Step::Attach { pod, to } => {
                 assert_eq!(to.port, PORT);
@@ -274,6 +320,24 @@ impl Sim {
                 self.create_pods();
             }
             Step::Wait(_) | Step::Settled => {}
+        }
+    }
+
+    /// Ends the servers of deleted pods when `prestop.sh` is through.
+    fn stop_pods(&mut self) {
+        let waits = |ordinal: u32| {
+            self.world
+                .server(&ip(ordinal), self.now)
+                .is_some_and(|server| server.place == Place::Primary && !server.followers.is_empty())
+        };
+        let ended: Vec<u32> = self
+            .pods
+            .iter()
+            .filter(|(ordinal, pod)| pod.ends.is_some_and(|end| end <= self.now || !waits(**ordinal)))
+            .map(|(&ordinal, _)| ordinal)
+            .collect();
+        for ordinal in ended {
+            self.replace(ordinal);
         }
     }
 
@@ -319,6 +383,22 @@ impl Sim {
                 self.pods.remove(&which);
                 self.create_pods();
             }
+            Event::Cut(which, millis) => {
+                let until = self.now + Duration::from_millis(u64::from(*millis));
+                self.with(*which, |server| server.cut = Some(until));
+            }
+            Event::Busy(which, millis) => {
+                let until = self.now + Duration::from_millis(u64::from(*millis));
+                self.busy.insert(which % self.replicas, until);
+            }
+            Event::Ask(which) => self.requested = Some(name(which % self.replicas)),
+            Event::Terminate(which) => {
+                let end = self.now + Duration::from_secs(20);
+                if let Some(pod) = self.pods.get_mut(&(which % self.replicas)) {
+                    pod.terminating = true;
+                    pod.ends.get_or_insert(end);
+                }
+            }
             Event::Forget => self.tracks.clear(),
         }
     }
@@ -343,13 +423,19 @@ impl Sim {
     }
 
     fn heal(&mut self) {
+        self.busy.clear();
         for server in self.world.servers.values_mut() {
+            server.cut = None;
             server.isolated = false;
             server.hidden = false;
             server.muted = false;
         }
-        let ending: Vec<u32> =
-            self.pods.iter().filter(|(_, pod)| pod.terminating).map(|(&ordinal, _)| ordinal).collect();
+        let ending: Vec<u32> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.terminating && pod.ends.is_none())
+            .map(|(&ordinal, _)| ordinal)
+            .collect();
         for ordinal in ending {
             self.replace(ordinal);
         }
@@ -405,12 +491,16 @@ fn deaths() -> impl Strategy<Value = Event> {
         2 => Just(Event::Restart),
         1 => Just(Event::Forget),
         1 => (0u32..5, 0u16..900).prop_map(|(which, millis)| Event::Delay(which, millis)),
+        1 => (0u32..5, 0u16..1000).prop_map(|(which, millis)| Event::Busy(which, millis)),
+        1 => (0u32..5).prop_map(Event::Ask),
+        1 => (0u32..5).prop_map(Event::Terminate),
     ]
 }
 
 fn anything() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => deaths(),
+        1 => (0u32..5, 0u16..1500).prop_map(|(which, millis)| Event::Cut(which, millis)),
         1 => (0u32..5).prop_map(Event::Isolate),
         1 => (0u32..5).prop_map(Event::Hide),
         1 => (0u32..5).prop_map(Event::Mute),
@@ -421,7 +511,33 @@ fn anything() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn plans() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (1u8..30).prop_map(Event::Run),
+        4 => Just(Event::Write),
+        2 => (0u32..5).prop_map(Event::Ask),
+        1 => (0u32..5).prop_map(Event::Terminate),
+        1 => (0u32..5, 0u16..2000).prop_map(|(which, millis)| Event::Delay(which, millis)),
+        1 => Just(Event::Forget),
+    ]
+}
+
 proptest! {
+    /// Planned moves lose no acknowledged write, and no two servers ever accept writes.
+    #[test]
+    fn planned_moves_lose_nothing(size in 1u32..=5, events in prop::collection::vec(plans(), 1..40)) {
+        let mut sim = Sim::new(size, true);
+        sim.converge().unwrap();
+        for event in &events {
+            sim.happen(event);
+            let accepting = (0..size).filter(|which| sim.world.accepts_writes(&ip(*which), sim.now)).count();
+            prop_assert!(accepting <= 1, "{} servers accept writes; steps: {:?}", accepting, sim.steps);
+        }
+        sim.converge().unwrap();
+        sim.settled();
+        prop_assert_eq!(sim.lost(), 0, "acknowledged writes are gone; steps: {:?}", sim.steps);
+    }
+
     /// Processes that die and come back cost no acknowledged write, and every history ends settled.
     #[test]
     fn deaths_of_processes_lose_nothing(size in 1u32..=5, events in prop::collection::vec(deaths(), 1..40)) {
@@ -476,6 +592,126 @@ fn a_dead_primary_is_replaced_within_a_second() {
     sim.settled();
     assert_eq!(sim.lost(), 0);
     assert_ne!(sim.service(), Some(ip(0)), "the old primary comes back as a replica");
+}
+
+/// Runs until the pod with `ordinal` serves; returns how long no write was possible.
+fn until_serves(sim: &mut Sim, ordinal: u32) -> Duration {
+    let (start, mut gap) = (sim.now, Duration::ZERO);
+    while sim.service() != Some(ip(ordinal)) || !sim.world.accepts_writes(&ip(ordinal), sim.now) {
+        sim.tick();
+        if !sim.service().is_some_and(|ip| sim.world.accepts_writes(&ip, sim.now)) {
+            gap += TICK;
+        }
+        assert!(sim.now - start < Duration::from_secs(30), "{:?}\n{:#?}", sim.steps, sim.observe());
+    }
+    gap
+}
+
+#[test]
+fn a_primary_moves_where_it_is_asked_to() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    sim.world.write(&ip(0), sim.now);
+    sim.happen(&Event::Ask(2));
+    let gap = until_serves(&mut sim, 2);
+    assert!(gap <= Duration::from_secs(1), "{gap:?}: {:?}", sim.steps);
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!((sim.lost(), sim.requested.clone(), sim.ledger.term), (0, None, 2));
+    for ordinal in [0, 1] {
+        assert_eq!(sim.world.quorum(&ip(ordinal)), SEALED, "{:?}", sim.steps);
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_met_is_refused() {
+    for request in [7, 1] {
+        let mut sim = Sim::new(3, true);
+        sim.converge().unwrap();
+        if request == 1 {
+            sim.happen(&Event::Cut(1, 60_000));
+            sim.happen(&Event::Run(15));
+        }
+        sim.requested = Some(name(request));
+        let decision = sim.tick();
+        assert!(matches!(decision.reasons[..], [super::Reason::SwitchoverRefused { .. }]), "{decision:?}");
+        assert_eq!(sim.requested, None);
+        sim.converge().unwrap();
+        assert_eq!(sim.ledger.term, 1);
+    }
+}
+
+#[test]
+fn a_deleted_primary_hands_over_before_it_ends() {
+    for size in [2, 3, 5] {
+        let mut sim = Sim::new(size, true);
+        sim.converge().unwrap();
+        sim.world.write(&ip(0), sim.now);
+        sim.happen(&Event::Terminate(0));
+        let start = sim.now;
+        while sim.service().is_none_or(|primary| primary == ip(0)) {
+            sim.tick();
+            assert!(sim.now - start < Duration::from_secs(2), "{:?}", sim.steps);
+        }
+        assert!(sim.steps.iter().any(|step| matches!(step, Step::HandOver { .. })), "{:?}", sim.steps);
+        sim.converge().unwrap();
+        sim.settled();
+        assert_eq!(sim.lost(), 0);
+    }
+}
+
+#[test]
+fn a_hand_over_to_a_silent_successor_is_undone_without_two_primaries() {
+    for dies in [false, true] {
+        let mut sim = Sim::new(3, true);
+        sim.converge().unwrap();
+        sim.world.write(&ip(0), sim.now);
+        sim.happen(&Event::Ask(1));
+        while !sim.steps.iter().any(|step| matches!(step, Step::HandOver { .. })) {
+            sim.tick();
+        }
+        // It has all data but its word that it takes over never arrives.
+        assert_eq!(sim.world.server(&ip(0), sim.now).unwrap().handover, Handover::Promoting);
+        if dies {
+            sim.world.kill(&ip(1));
+        } else {
+            sim.with(1, |server| server.isolated = true);
+        }
+        for _ in 0..200 {
+            sim.tick();
+            let accepting = (0..3).filter(|which| sim.world.accepts_writes(&ip(*which), sim.now)).count();
+            assert!(accepting <= 1, "{:?}", sim.steps);
+        }
+        if dies {
+            assert_eq!(sim.service(), Some(ip(0)), "{:?}\n{:#?}", sim.steps, sim.observe());
+            assert!(sim.steps.iter().any(|step| matches!(step, Step::AbortHandOver { .. })));
+        }
+        sim.converge().unwrap();
+        sim.settled();
+        assert_eq!(sim.lost(), 0);
+    }
+}
+
+#[test]
+fn answers_from_before_the_death_do_not_choose() {
+    let mut sim = Sim::new(3, true);
+    sim.converge().unwrap();
+    // Both replicas lose their links; then one is back with all writes, but what was heard of it last is older.
+    sim.happen(&Event::Cut(1, 30_000));
+    sim.happen(&Event::Cut(2, 1_200));
+    sim.happen(&Event::Run(11));
+    assert!(sim.observe().instances[&2].server().unwrap().link() == Some(crate::observe::Link::Down));
+    sim.happen(&Event::Busy(2, 1_000));
+    sim.happen(&Event::Run(4));
+    for _ in 0..5 {
+        assert!(sim.world.write(&ip(0), sim.now));
+    }
+    sim.world.kill(&ip(0));
+    sim.happen(&Event::Run(20));
+    assert_eq!(sim.service(), Some(ip(2)), "{:?}", sim.steps);
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!(sim.lost(), 0);
 }
 
 #[test]

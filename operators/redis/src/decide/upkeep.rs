@@ -1,12 +1,12 @@
 use super::{Reason, Step};
 use crate::api::MaxmemoryPolicy;
-use crate::observe::{Instance, Ledger, Link, Observation, Place, Server};
+use crate::observe::{Handover, Instance, Ledger, Link, Observation, Place, Server};
 use crate::render::Role;
 
 /// A pod that is not to be the primary carries its label. Comes before all else: the Service must never
 /// lead to two, nor to one that is being replaced.
 pub(super) fn stray_label(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> {
-    let rightful = o.ledger.target.as_deref().or(o.ledger.current.as_deref());
+    let rightful = rightful(o);
     o.instances
         .values()
         .find(|instance| {
@@ -14,6 +14,16 @@ pub(super) fn stray_label(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> 
                 && rightful != Some(instance.name.as_str())
         })
         .map(|instance| Step::Unlabel { pod: instance.name.clone() })
+}
+
+/// The pod that the Service may lead to. While the primary hands over it stays that until its successor serves.
+fn rightful(o: &Observation) -> Option<&str> {
+    let (current, target) = (o.ledger.current.as_deref(), o.ledger.target.as_deref());
+    let server = |name: Option<&str>| name.and_then(|name| o.instance(name)).and_then(Instance::server);
+    let hands_over = server(current)
+        .is_some_and(|server| server.place == Place::Primary || server.handover != Handover::None)
+        && server(target).is_none_or(|server| server.place != Place::Primary);
+    if hands_over { current } else { target.or(current) }
 }
 
 /// The recorded primary accepts writes: the Service may lead to it.
@@ -82,6 +92,13 @@ fn labels(o: &Observation, primary: &Instance) -> Option<Step> {
 pub fn in_sync(instance: &Instance, primary: &Instance) -> bool {
     let hears = |server: &Server| matches!(server.link(), Some(Link::Up { last_io }) if last_io <= 3);
     instance.follows(primary) && instance.server().is_some_and(hears)
+}
+
+/// How many bytes of the stream `instance` has not acknowledged to `primary`; none if that doesn't list it.
+pub fn lag(instance: &Instance, primary: &Instance) -> Option<u64> {
+    let (server, ip) = (primary.server()?, instance.ip()?);
+    let follower = server.followers.iter().find(|follower| follower.ip == ip && follower.online)?;
+    Some(server.offset.saturating_sub(follower.offset))
 }
 
 /// Members that are proven not to run receive nothing any more.

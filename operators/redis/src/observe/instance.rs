@@ -22,6 +22,8 @@ pub struct Observation {
     pub instances: BTreeMap<u32, Instance>,
     /// The pod that a human chose as holder of the right data.
     pub chosen: Option<String>,
+    /// The pod that a human asks to be the primary.
+    pub requested: Option<String>,
     /// A human accepts to start empty.
     pub accept_data_loss: bool,
 }
@@ -78,6 +80,10 @@ pub struct Instance {
     pub linked: Option<(Instant, Address)>,
     /// Since when it has been seen detached.
     pub detached: Option<Instant>,
+    /// Since when it has been seen waiting for its successor to take over.
+    pub promoting: Option<Instant>,
+    /// When it was last seen to have kept its role although it was to hand it over.
+    pub kept: Option<Instant>,
     /// Since when it has been silent, if known.
     pub silent: Option<Instant>,
     /// Its monitor, if it has one, has looked at least once.
@@ -216,6 +222,8 @@ impl Instance {
             primary: track.and_then(Track::primary).cloned(),
             linked: track.and_then(Track::linked).cloned(),
             detached: track.and_then(Track::detached),
+            promoting: track.and_then(Track::promoting),
+            kept: track.and_then(Track::kept),
             silent: track.and_then(Track::silent_since),
             looked: track.is_none_or(Track::looked),
             volume,

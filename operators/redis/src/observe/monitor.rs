@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::track::REFUSALS_APART;
-use super::{Address, Command, Credentials, Dial, DialError, Session, SessionError, Track};
+use super::{Address, Command, Credentials, Dial, DialError, Handover, Place, Session, SessionError, Track};
 use crate::render::{PORT, Passwords};
 
 /// How often a server is asked.
@@ -25,6 +25,9 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 /// How long an order may take, with a connection being opened before it.
 const ORDER: Duration = Duration::from_secs(4);
+
+/// How often all servers are asked while one hands its role over.
+const HANDOVER_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a server that doesn't answer is asked often.
 const IMPATIENCE: Duration = Duration::from_secs(10);
@@ -198,10 +201,10 @@ impl Shared {
         }
     }
 
-    /// Has all monitors of `cluster` look now.
-    fn poke(&self, cluster: &Key) {
-        for entry in self.clusters.lock().get(cluster).into_iter().flat_map(BTreeMap::values) {
-            if let Some(task) = &entry.task {
+    /// Has all other monitors of `cluster` than that of `pod` look now.
+    fn poke(&self, cluster: &Key, pod: &str) {
+        for (name, entry) in self.clusters.lock().get(cluster).into_iter().flatten() {
+            if let Some(task) = entry.task.as_ref().filter(|_| name != pod) {
                 task.poke.notify_one();
             }
         }
@@ -237,7 +240,7 @@ impl Monitor {
                     since = Instant::now();
                     if self.note(Track::failed) {
                         // The others must say how far they are, now that one is lost.
-                        self.shared.poke(&self.cluster);
+                        self.shared.poke(&self.cluster, &self.pod);
                         self.shared.wake(&self.cluster, format!("lost {}", self.pod));
                     }
                     continue;
@@ -271,10 +274,19 @@ impl Monitor {
     /// Looks at the server and carries out orders until the session fails; returns why.
     async fn attend(&self, mut session: Box<dyn Session>, inbox: &mut mpsc::Receiver<Order>) -> String {
         let mut answered: Option<(oneshot::Sender<Answer>, Answer)> = None;
+        let (mut hands_over, mut leads) = (false, None);
         loop {
             let observed = timeout(ANSWER, session.observe()).await;
             let failure = match observed {
                 Ok(Ok(server)) => {
+                    let handed_over = hands_over;
+                    hands_over = server.handover != Handover::None;
+                    let leads_now = server.place == Place::Primary;
+                    let changed_role = leads.replace(leads_now).is_some_and(|before| before != leads_now);
+                    // A hand-over may be through before the next look.
+                    if hands_over || handed_over || changed_role {
+                        self.shared.poke(&self.cluster, &self.pod);
+                    }
                     if self.note(|track, now| track.reached(now, server)) {
                         self.shared.wake(&self.cluster, format!("{} changed", self.pod));
                     }
@@ -289,7 +301,8 @@ impl Monitor {
             if let Some(failure) = failure {
                 return failure;
             }
-            match self.next(Some(&mut *session), inbox, INTERVAL).await {
+            let pause = if hands_over { HANDOVER_INTERVAL } else { INTERVAL };
+            match self.next(Some(&mut *session), inbox, pause).await {
                 Next::Closed => return "closed by the server".to_owned(),
                 Next::Look => {}
                 Next::Order(order) => match timeout(ANSWER, session.command(order.command)).await {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::task;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,6 +11,9 @@ use tokio::net::TcpStream;
 
 use super::{Address, Command, Credentials, Dial, DialError, Server, Session, SessionError, Target};
 use crate::render::{NOBODY, SEALED};
+
+/// How long a primary may hold writes back for its successor to catch up.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sessions with real servers, over TCP.
 ///
@@ -98,6 +102,11 @@ impl Session for RespSession {
                 command.arg("SET").arg(name).arg(value);
                 command
             };
+            let kick = || {
+                let mut command = cmd("CLIENT");
+                command.arg("KILL").arg("TYPE").arg("normal");
+                command
+            };
             let mut pipeline = pipe();
             match &command {
                 Command::Follow(Target::Nobody) => pipeline.add_command(follow(NOBODY.0, NOBODY.1)),
@@ -110,13 +119,26 @@ impl Session for RespSession {
                     .cmd("REPLICAOF")
                     .arg("NO")
                     .arg("ONE"),
+                Command::Seal => pipeline
+                    .add_command(set("min-replicas-to-write", &SEALED.to_string()))
+                    .add_command(kick()),
+                Command::HandOver { to } => pipeline
+                    .cmd("FAILOVER")
+                    .arg("TO")
+                    .arg(&to.ip)
+                    .arg(to.port)
+                    .arg("TIMEOUT")
+                    .arg(HANDOVER_TIMEOUT.as_millis().to_string()),
+                Command::AbortHandOver => pipeline.cmd("FAILOVER").arg("ABORT"),
+                Command::Retire => pipeline
+                    .add_command(set("min-replicas-to-write", &SEALED.to_string()))
+                    .add_command(set("shutdown-timeout", "0"))
+                    .add_command(follow(NOBODY.0, NOBODY.1))
+                    .add_command(kick()),
                 Command::Demote => pipeline
                     .add_command(set("min-replicas-to-write", &SEALED.to_string()))
                     .add_command(follow(NOBODY.0, NOBODY.1))
-                    .cmd("CLIENT")
-                    .arg("KILL")
-                    .arg("TYPE")
-                    .arg("normal"),
+                    .add_command(kick()),
                 Command::Set { name, value } => pipeline.add_command(set(name, value)),
             };
             pipeline.exec_async(&mut self.connection).await.map_err(|error| session_error(&error))

@@ -28,6 +28,8 @@ pub struct Server {
     pub offset: u64,
     /// Replicas connected to it.
     pub followers: Vec<Follower>,
+    /// How far it is with handing its role over.
+    pub handover: Handover,
     /// `min-replicas-to-write`; from [`SEALED`] on it is sealed.
     pub quorum: u32,
     /// `replica-serve-stale-data`.
@@ -72,6 +74,17 @@ pub enum Link {
     Down,
 }
 
+/// How far a primary is with `FAILOVER`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// It is not handing over.
+    None,
+    /// It holds writes back until its successor has caught up.
+    Waiting,
+    /// It became a replica and asks its successor to take over. No time limit ends this.
+    Promoting,
+}
+
 /// A replica as its primary sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Follower {
@@ -79,6 +92,8 @@ pub struct Follower {
     pub ip: String,
     /// Receives the stream.
     pub online: bool,
+    /// Bytes of the stream that it has acknowledged.
+    pub offset: u64,
     /// Seconds since its last acknowledgement.
     pub lag: u64,
 }
@@ -137,6 +152,11 @@ impl Server {
             policy: setting("maxmemory-policy")?.to_owned(),
             used_memory: number("used_memory")?,
             keys: keys.sum(),
+            handover: match fields.get("master_failover_state").copied() {
+                Some("waiting-for-sync") => Handover::Waiting,
+                Some("failover-in-progress") => Handover::Promoting,
+                _ => Handover::None,
+            },
             write_error: fields.get("aof_last_write_status").is_some_and(|status| *status != "ok"),
         })
     }
@@ -147,7 +167,12 @@ impl Server {
 
     /// Whether it would accept a write if enough replicas follow.
     pub fn writable(&self) -> bool {
-        self.place == Place::Primary && self.quorum < SEALED
+        self.place == Place::Primary && self.quorum < SEALED && self.handover == Handover::None
+    }
+
+    /// Whether it is the primary but refuses writes.
+    pub fn sealed_primary(&self) -> bool {
+        self.place == Place::Primary && self.quorum >= SEALED
     }
 
     /// Whether it follows nobody, as after its start or when the operator cut it off.
@@ -184,7 +209,7 @@ impl Server {
         (
             (self.run_id.clone(), self.version.clone(), of, link, self.loading, followers),
             (self.lines.clone(), self.quorum, self.serve_stale, self.maxmemory, self.policy.clone()),
-            (self.keys > 0, self.write_error),
+            (self.keys > 0, self.write_error, self.handover),
         )
     }
 }
@@ -207,6 +232,7 @@ fn follower(line: &str) -> Option<Follower> {
     Some(Follower {
         ip: (*parts.get("ip")?).to_owned(),
         online: *parts.get("state")? == "online",
+        offset: parts.get("offset")?.parse().ok()?,
         lag: parts.get("lag")?.parse().ok()?,
     })
 }
@@ -252,6 +278,9 @@ mod tests {
         assert_eq!((server.offset, server.keys), (92, 5));
         assert_eq!(server.followers.len(), 2);
         assert!(server.followers[0].online && !server.followers[1].online);
+        assert_eq!((server.followers[0].offset, server.handover), (42, Handover::None));
+        let handing_over = format!("{PRIMARY}master_failover_state:waiting-for-sync\r\n");
+        assert_eq!(Server::parse(&handing_over, &settings).unwrap().handover, Handover::Waiting);
     }
 
     #[test]

@@ -54,6 +54,19 @@ pub enum Command {
     },
     /// Refuse writes, follow nobody, and close the connections of clients so that they look for the new primary.
     Demote,
+    /// Refuse writes and close the connections of clients, so that they look for the new primary.
+    Seal,
+    /// Hand the role of the primary over to the replica at this address, losing no write: writes wait until it
+    /// has caught up, at most three seconds.
+    HandOver {
+        /// The replica that takes over.
+        to: Address,
+    },
+    /// Stop handing over and be the primary again.
+    AbortHandOver,
+    /// Before the end of a cluster: refuse writes, follow nobody, close clients' connections, and don't wait
+    /// for replicas when told to stop.
+    Retire,
     /// Set one setting.
     Set {
         /// Name of the setting.

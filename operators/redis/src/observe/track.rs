@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Address, Link, Place, Server};
+use super::{Address, Handover, Link, Place, Server};
 
 /// An answer older than this says nothing about now.
 pub const FRESH: Duration = Duration::from_secs(3);
@@ -32,6 +32,8 @@ pub struct Track {
     primary: Option<Sighting>,
     linked: Option<(Instant, Address)>,
     detached: Option<Instant>,
+    promoting: Option<Instant>,
+    kept: Option<Instant>,
     successor: bool,
 }
 
@@ -56,6 +58,16 @@ impl Track {
             }
         } else {
             self.detached = None;
+        }
+        let before = self.seen.as_ref().map_or(Handover::None, |(_, before)| before.handover);
+        match server.handover {
+            Handover::Promoting => {
+                self.promoting.get_or_insert(now);
+            }
+            Handover::None | Handover::Waiting => self.promoting = None,
+        }
+        if before != Handover::None && server.handover == Handover::None && server.place == Place::Primary {
+            self.kept = Some(now);
         }
         let changed = self.failing.is_some()
             || self.seen.as_ref().is_none_or(|(at, before)| {
@@ -137,6 +149,16 @@ impl Track {
     /// When its link to a primary was last seen up, and to which.
     pub fn linked(&self) -> Option<&(Instant, Address)> {
         self.linked.as_ref()
+    }
+
+    /// Since when it has been seen waiting for its successor to take over.
+    pub fn promoting(&self) -> Option<Instant> {
+        self.promoting
+    }
+
+    /// When it was last seen to have kept its role although it was to hand it over.
+    pub fn kept(&self) -> Option<Instant> {
+        self.kept
     }
 
     /// Since when this process has been seen detached without interruption.

@@ -18,10 +18,13 @@ pub struct Scripts {
 
 /// The scripts of `identity`'s pods.
 pub fn scripts(identity: &Identity) -> Scripts {
-    let data: BTreeMap<String, String> =
-        [("start.sh", include_str!("scripts/start.sh")), ("probe.sh", include_str!("scripts/probe.sh"))]
-            .map(|(name, text)| (name.to_owned(), text.to_owned()))
-            .into();
+    let data: BTreeMap<String, String> = [
+        ("start.sh", include_str!("scripts/start.sh")),
+        ("probe.sh", include_str!("scripts/probe.sh")),
+        ("prestop.sh", include_str!("scripts/prestop.sh")),
+    ]
+    .map(|(name, text)| (name.to_owned(), text.to_owned()))
+    .into();
     let name = identity.child(&format!(
         "scripts-{}",
         hash8(data.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]))
