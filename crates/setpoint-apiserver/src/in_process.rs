@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{client, server};
@@ -25,6 +25,9 @@ use crate::status::Status;
 
 /// The most bytes of a request's body, and of an object after a patch. Upstream: `MaxRequestBodyBytes`.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
+/// How much of a body over the limit is read and thrown away: most clients send it whole before they read the answer, and see
+/// only a broken connection otherwise.
+const DRAIN_LIMIT: usize = 32 << 20;
 /// How much may be under way on an upgraded connection.
 const PIPE: usize = 64 << 10;
 
@@ -77,13 +80,29 @@ where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(Status::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")))
+    let mut body = std::pin::pin!(body);
+    let mut chunks: Vec<Bytes> = Vec::new();
+    let mut length = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(Into::into).map_err(|error| {
+            Status::bad_request(format!("the body of the request cannot be read: {error}"))
+        })?;
+        // Trailers say nothing to us.
+        let Ok(data) = frame.into_data() else { continue };
+        length = length.saturating_add(data.len());
+        if length <= BODY_LIMIT {
+            chunks.push(data);
+        } else {
+            chunks = Vec::new();
         }
-        Err(error) => Err(Status::bad_request(format!("the body of the request cannot be read: {error}"))),
+        if length > DRAIN_LIMIT {
+            break;
+        }
     }
+    if length > BODY_LIMIT {
+        return Err(Status::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")));
+    }
+    Ok(<[Bytes; 1]>::try_from(chunks).map_or_else(|chunks| chunks.concat().into(), |[only]| only))
 }
 
 /// Whether a request asks to leave HTTP for another protocol.

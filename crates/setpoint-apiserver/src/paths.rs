@@ -27,7 +27,9 @@ pub(crate) fn answer(
     let resources = registry.catalog.all();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => Ok(health(&segments, query)),
+        ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
+            Ok(health(&segments, query))
+        }
         ["version"] => Form::negotiate(headers, query).map(|form| form.value(200, &discovery::version())),
         ["api" | "apis"] if wants_aggregated(headers) => {
             let document = discovery::aggregated(&resources, segments[0] == "api");

@@ -15,6 +15,9 @@ const MAGIC: &[u8] = b"k8s\0";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// Indicates that a body is no object in protobuf form.
+/// How many characters of a body an error may repeat.
+const ECHO: usize = 100;
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("the body does not start as Kubernetes' protobuf form does")]
@@ -50,12 +53,20 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, DecodeError> {
         }
     }
     let name = message_name(&api_version, &kind)
-        .ok_or_else(|| DecodeError::Kind { api_version: api_version.clone(), kind: kind.clone() })?;
+        .ok_or_else(|| DecodeError::Kind { api_version: shortened(&api_version), kind: shortened(&kind) })?;
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     fields(&name, raw, &mut object)?;
     Ok(object.into())
+}
+
+/// A text of the body as an error may repeat it.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(ECHO) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// The message of a kind, which is named as its definition is.
@@ -347,5 +358,8 @@ mod tests {
         assert_eq!(decode(b"k8s\0\x0b"), Err(DecodeError::WireType(3)));
         let unknown = DecodeError::Kind { api_version: "v9".to_owned(), kind: "Foo".to_owned() };
         assert_eq!(decode(b"k8s\0\x0a\x09\x0a\x02v9\x12\x03Foo"), Err(unknown));
+        let long = [&b"k8s\0\x0a\xd3\x0f\x12\xd0\x0f"[..], &[b'x'; 2000]].concat();
+        let Err(DecodeError::Kind { kind, .. }) = decode(&long) else { panic!("an unknown kind") };
+        assert_eq!(kind, format!("{}…", "x".repeat(ECHO)), "an error does not repeat the whole body");
     }
 }

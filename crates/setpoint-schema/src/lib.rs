@@ -17,6 +17,7 @@ mod element;
 mod field_error;
 mod field_set;
 pub mod managed;
+mod omit;
 pub mod patch;
 mod prune;
 mod schema;
@@ -31,6 +32,7 @@ pub use field_set::{
     fingerprint::{fingerprint, normalise},
     project::project,
 };
+pub use omit::omit_empty;
 pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};
 pub use size::json_size;

@@ -4,7 +4,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::{Either, select};
 use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt, StreamExt};
+use futures::{FutureExt, SinkExt, StreamExt};
 use http::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::Upgraded;
@@ -54,11 +54,14 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Result<Response<Body>> {
     if options.command.is_empty() {
         return Err(Status::bad_request("you must specify at least 1 container command to execute"));
     }
-    let (protocol, accept) = handshake(&call.parts.headers)?;
+    // Before the handshake: kubectl takes an error in the answer to a WebSocket for a server that has none, asks again over
+    // SPDY and shows only what is said to that.
     let Some((kubelet, container)) = find(call)? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.place.name)));
     };
-    let session = kubelet.exec(container, options.clone()).await.map_err(failure)?;
+    let (protocol, accept) = handshake(&call.parts.headers)?;
+    // For the same reason a command that cannot be started ends on the error channel.
+    let session = kubelet.exec(container, options.clone()).await.unwrap_or_else(failed);
     let mut upgrade = Request::new(());
     if let Some(pending) = call.parts.extensions.remove::<hyper::upgrade::OnUpgrade>() {
         upgrade.extensions_mut().insert(pending);
@@ -130,6 +133,12 @@ async fn run(socket: Socket, session: ExecSession, command: &[String]) {
     {
         serving.await;
     }
+}
+
+/// The session of a command that never ran.
+fn failed(error: KubeletError) -> ExecSession {
+    let exit = std::future::ready(Err(error)).boxed();
+    ExecSession { stdin: None, stdout: None, stderr: None, resize: None, exit }
 }
 
 fn frame(channel: u8, data: &[u8]) -> Bytes {
@@ -212,8 +221,6 @@ fn ending(exit: Result<ExecExit, KubeletError>, command: &[String]) -> Value {
             "message": format!("command terminated with non-zero exit code: error executing command {command:?}, exit code {code}"),
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
         }),
-        Err(error) => json!({
-            "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500, "message": error.to_string(),
-        }),
+        Err(error) => failure(error).to_value(),
     }
 }

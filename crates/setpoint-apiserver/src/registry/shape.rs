@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_schema::managed::{self, UpdateRequest};
-use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, prune, validate};
+use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, omit_empty, prune, validate};
 
 use super::options::{FieldValidation, WriteOptions};
 use crate::builtin;
@@ -72,6 +72,7 @@ pub(super) fn clean(
     } else {
         drop_nulls(object);
         let unknown = prune(&resource.schema(), object);
+        omit_empty(&resource.schema(), object);
         builtin::default(&resource.group, &resource.kind, object);
         // Some defaults are what Go writes for an empty list.
         drop_nulls(object);

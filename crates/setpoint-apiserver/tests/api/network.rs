@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
@@ -20,6 +20,17 @@ async fn fetch(
     alpn: &str,
     headers: &[(&str, &str)],
 ) -> (u16, Value) {
+    exchange(api, address, alpn, headers, Method::GET, Bytes::new()).await
+}
+
+async fn exchange(
+    api: &ApiServer,
+    address: std::net::SocketAddr,
+    alpn: &str,
+    headers: &[(&str, &str)],
+    method: Method,
+    body: Bytes,
+) -> (u16, Value) {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(api.ca_pem().unwrap().as_bytes()).unwrap()).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -32,11 +43,12 @@ async fn fetch(
     let name = ServerName::try_from(address.ip().to_string()).unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
     let path = "/api/v1/namespaces/default/pods";
-    let mut request = Request::get(format!("https://{address}{path}")).header("host", address.to_string());
+    let uri = format!("https://{address}{path}");
+    let mut request = Request::builder().method(method).uri(uri).header("host", address.to_string());
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let request = request.body(Full::new(body)).unwrap();
     let response = if alpn == "h2" {
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -78,4 +90,17 @@ async fn both_protocols_serve_whom_they_know() {
         fetch(&api, address, "h2", &[("authorization", &jane), ("impersonate-user", "joe")]).await;
     assert_eq!(code, 403);
     drop(serving);
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_gets_an_answer() {
+    let api = ApiServer::builder().build();
+    let serving = api.serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let admin = format!("Bearer {}", api.issue_token(Identity::admin()).unwrap());
+    for alpn in ["h2", "http/1.1"] {
+        let body = Bytes::from(vec![b' '; 20 << 20]);
+        let headers = [("authorization", admin.as_str())];
+        let (code, status) = exchange(&api, serving.address(), alpn, &headers, Method::POST, body).await;
+        assert_eq!((code, &status["reason"]), (413, &json!("RequestEntityTooLarge")), "{alpn}");
+    }
 }

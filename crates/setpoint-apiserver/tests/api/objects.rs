@@ -237,3 +237,29 @@ async fn what_would_be_ignored_is_refused_by_name() {
     let big = json!({"x": "y".repeat(4 << 20)});
     client.post(MAPS, &map("big", &big)).await.expect(413);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_patch_empties_is_left_out() {
+    let client = Client::admin(&server());
+    let nodes = "/api/v1/nodes";
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"x": "y"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    client.post(nodes, &node).await.expect(201);
+    let empty = json!({"metadata": {"labels": {"x": null}, "ownerReferences": []}, "spec": {"taints": []}});
+    let patched = client.merge(&format!("{nodes}/a"), &empty).await.expect(200);
+    assert!(patched["spec"].get("taints").is_none(), "{patched:#}");
+    for key in ["labels", "ownerReferences"] {
+        assert!(patched["metadata"].get(key).is_none(), "{patched:#}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_known_checks_are_healthy() {
+    let client = Client::admin(&server());
+    for known in ["/healthz", "/livez", "/readyz/", "/healthz/ping"] {
+        assert_eq!(client.get(known).await.expect(200), "ok", "{known}");
+    }
+    for unknown in ["/healthz/foo", "/livez/ping/foo", "/readyz/etcd"] {
+        client.get(unknown).await.expect(404);
+    }
+}

@@ -28,7 +28,7 @@ fn binding(node: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": node}})
 }
 
-/// Echoes the input of `exec` and fails with the number that the command names.
+/// Echoes the input of `exec` and fails with the number that the command names; without one it cannot start.
 struct Echo;
 
 impl Kubelet for Echo {
@@ -48,7 +48,10 @@ impl Kubelet for Echo {
     ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
         let (ours, theirs) = tokio::io::duplex(64);
         let (read, write) = tokio::io::split(theirs);
-        let code = options.command[1].parse().unwrap();
+        let Ok(code) = options.command[1].parse() else {
+            let error = KubeletError::Unready(format!("container c is not running: {}", options.command[1]));
+            return async move { Err(error) }.boxed();
+        };
         let (done, ended) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             let (mut read, mut write) = tokio::io::split(ours);
@@ -138,8 +141,8 @@ async fn logs_and_commands_go_to_the_agent_of_the_node() {
     let wrong = client.get(&format!("{PODS}/a/log?container=x")).await.expect(400);
     assert_eq!(wrong["message"], "container x is not valid for pod a");
 
-    let request = |protocol: &str| {
-        Request::get(format!("{PODS}/a/exec?command=echo&command=3&stdin=true&stdout=true"))
+    let ask = |protocol: &str, query: &str| {
+        Request::get(format!("{PODS}/a/exec?command=echo&stdin=true&stdout=true&{query}"))
             .header("connection", "Upgrade")
             .header("upgrade", protocol)
             .header("sec-websocket-version", "13")
@@ -148,9 +151,27 @@ async fn logs_and_commands_go_to_the_agent_of_the_node() {
             .body(Full::default())
             .unwrap()
     };
-    let spdy = client.answer(request("SPDY/3.1")).await.expect(400);
+    let spdy = client.answer(ask("SPDY/3.1", "command=3")).await.expect(400);
     assert!(spdy["message"].as_str().unwrap().contains("SPDY"), "{spdy:#}");
-    let response = client.send(request("websocket")).await;
+    let wrong = client.answer(ask("SPDY/3.1", "command=3&container=x")).await.expect(400);
+    assert_eq!(
+        wrong["message"], "container x is not valid for pod a",
+        "what is wrong comes before the protocol"
+    );
+
+    let response = client.send(ask("websocket", "command=waiting")).await;
+    assert_eq!(response.status(), 101, "kubectl shows only errors that come after the switch");
+    let upgraded = hyper::upgrade::on(response).await.unwrap();
+    let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;
+    let ending = socket.next().await.unwrap().unwrap().into_data();
+    assert_eq!(ending[0], 3);
+    let ending: Value = serde_json::from_slice(&ending[1..]).unwrap();
+    assert_eq!(
+        (&ending["status"], &ending["message"]),
+        (&json!("Failure"), &json!("container c is not running: waiting"))
+    );
+
+    let response = client.send(ask("websocket", "command=3")).await;
     assert_eq!(response.status(), 101);
     assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     let upgraded = hyper::upgrade::on(response).await.unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::Status;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 use setpoint_clock::Clock;
@@ -274,7 +275,7 @@ impl<R: Runtime> Worker<R> {
                 true
             }
             // Gone, or another pod of that name: the watch says so as well.
-            Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => {
+            Err(kube::Error::Api(answer)) if is_gone(&answer) => {
                 self.published = Some(status);
                 true
             }
@@ -294,7 +295,7 @@ impl<R: Runtime> Worker<R> {
         loop {
             match pods.delete(&pod.name, &params).await {
                 Ok(_) => return,
-                Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => return,
+                Err(kube::Error::Api(answer)) if is_gone(&answer) => return,
                 Err(error) => tracing::warn!(%pod, %error, "finished pod not deleted; trying again"),
             }
             tokio::time::sleep(PUBLISH_RETRY).await;
@@ -308,6 +309,16 @@ async fn report_reconnects(mut connected: watch::Receiver<bool>, events: mpsc::U
             return;
         }
     }
+}
+
+/// Whether a request that names a pod's uid was refused because the pod is no more: its name is free, or is that of another pod, whose uid a delete
+/// finds in conflict and a patch immutable.
+fn is_gone(answer: &Status) -> bool {
+    let other = || {
+        let causes = answer.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.field == "metadata.uid")
+    };
+    matches!(answer.code, 404 | 409) || answer.code == 422 && other()
 }
 
 /// Patches of a kubelet carry its name in managedFields.
@@ -478,5 +489,23 @@ async fn run_hook<R: Runtime>(runtime: &R, id: &ContainerId, hook: Hook) -> Resu
     match outcome {
         ProbeOutcome::Success => Ok(()),
         ProbeOutcome::Failure(message) | ProbeOutcome::Error(message) => Err(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_whose_name_another_has_is_gone() {
+        let answer = |code: u16, field: &str| -> Status {
+            let cause =
+                json!({"reason": "FieldValueInvalid", "field": field, "message": "field is immutable"});
+            serde_json::from_value(json!({"code": code, "details": {"causes": [cause]}})).unwrap()
+        };
+        assert!(is_gone(&answer(404, "")) && is_gone(&answer(409, "")));
+        assert!(is_gone(&answer(422, "metadata.uid")));
+        assert!(!is_gone(&answer(422, "status.phase")), "a status that is wrong is a bug to be seen");
+        assert!(!is_gone(&answer(500, "metadata.uid")));
     }
 }
