@@ -3,9 +3,12 @@
 const LINE_HEIGHT: usize = 19;
 const CHARACTER_WIDTH: usize = 8;
 const MARGIN: usize = 16;
+/// Longer lines are wrapped.
+const COLUMNS: usize = 100;
 
 /// The picture of a terminal with these lines.
 pub(crate) fn svg(command: &str, lines: &[String]) -> String {
+    let lines: Vec<_> = lines.iter().flat_map(|line| wrap(line)).collect();
     let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default().max(80);
     let width = longest * CHARACTER_WIDTH + 2 * MARGIN;
     let height = (lines.len() + 2) * LINE_HEIGHT + 2 * MARGIN;
@@ -25,12 +28,28 @@ pub(crate) fn svg(command: &str, lines: &[String]) -> String {
         let colour = match line.chars().next() {
             Some('✔') => Some("#8fd48f"),
             Some('✘') => Some("#ff8f8f"),
+            Some(' ') => Some("#9aa3b2"),
             _ => None,
         };
         row(number + 1, colour, line);
     }
     svg.push_str("</g>\n</svg>\n");
     svg
+}
+
+/// Breaks a line at blanks; what follows is indented like its beginning.
+fn wrap(line: &str) -> Vec<String> {
+    let indent = " ".repeat(line.chars().take_while(|&c| c == ' ').count());
+    let (mut lines, mut current) = (Vec::new(), String::new());
+    for word in line.split_inclusive(' ') {
+        let full = current.chars().count() + word.trim_end().chars().count() > COLUMNS;
+        if full && !current.trim().is_empty() {
+            lines.push(std::mem::replace(&mut current, indent.clone()));
+        }
+        current.push_str(word);
+    }
+    lines.push(current);
+    lines
 }
 
 fn escape(text: &str) -> String {
@@ -40,6 +59,16 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_with_their_indent() {
+        let line = format!("  {}", "word ".repeat(30).trim_end());
+        let lines = wrap(&line);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines.iter().all(|line| line.starts_with("  word") && line.trim_end().len() <= COLUMNS));
+        assert_eq!(wrap(""), [""]);
+        assert_eq!(wrap("name   ok").concat(), "name   ok");
+    }
 
     #[test]
     fn text_is_escaped() {

@@ -79,7 +79,7 @@ impl Narrator {
             Err(failure) => (false, failure.to_string()),
         };
         let mark = if ok { "✔" } else { "✘" };
-        self.say(&format!("{mark} {seconds:>6.2} s  {name}\n             {outcome}"));
+        self.say(&format!("{mark} {seconds:>6.2} s  {name}\n            {outcome}"));
         self.report.ok &= ok;
         self.report.steps.push(Step { name: name.to_owned(), ok, seconds, outcome });
         result.map(|(value, _)| value)

@@ -52,10 +52,14 @@ impl Reconciler for Web {
     }
 }
 
-fn main() -> ExitCode {
+/// The operator: what it declares here is all that it may do.
+pub fn operator() -> Operator {
     Operator::new("website-operator")
         .version(env!("CARGO_PKG_VERSION"))
         .crd::<Website>()
         .controller(Controller::new(Web).owns::<ConfigMap>())
-        .main()
+}
+
+fn main() -> ExitCode {
+    operator().main()
 }

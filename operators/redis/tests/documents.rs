@@ -1,0 +1,40 @@
+//! The users' document names every field, condition and annotation.
+
+use std::path::Path;
+
+use kube::CustomResourceExt;
+use redis_operator::api::{self, RedisCluster};
+use serde_json::Value;
+
+/// The paths of all fields below `schema` that have no fields themselves.
+fn fields(schema: &Value, path: &str, found: &mut Vec<String>) {
+    match schema["properties"].as_object() {
+        Some(properties) => {
+            for (name, property) in properties {
+                fields(property, &format!("{path}.{name}"), found);
+            }
+        }
+        None => found.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn every_field_and_annotation_is_documented() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/redis.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let crd = serde_json::to_value(RedisCluster::crd()).unwrap();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    let mut spec = Vec::new();
+    fields(&schema["spec"], "spec", &mut spec);
+    assert!(spec.len() > 5, "{spec:?}");
+    for field in spec {
+        assert!(document.contains(&format!("| `{field}` |")), "{field} has no row");
+    }
+    for field in schema["status"]["properties"].as_object().unwrap().keys() {
+        assert!(document.contains(field), "status.{field} is not mentioned");
+    }
+    for annotation in [api::PAUSED, api::CONFIRM_DOWN, api::CHOOSE_PRIMARY, api::ACCEPT_DATA_LOSS] {
+        let name = annotation.rsplit('/').next().unwrap();
+        assert!(document.contains(&format!("| `{name}: ")), "{name} has no row");
+    }
+}
