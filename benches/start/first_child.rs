@@ -38,7 +38,8 @@ impl Reconciler for Pages {
 /// What most tests of an operator are made of: a cluster, a CRD, the operator under its derived rights, a child.
 pub(crate) async fn first_child() -> Result<(), Failure> {
     let env = TestEnv::embedded().await?;
-    let operator = Operator::new("pages").crd::<Page>().controller(Controller::new(Pages).owns::<ConfigMap>());
+    let operator =
+        Operator::new("pages").crd::<Page>().controller(Controller::new(Pages).owns::<ConfigMap>());
     let _running = env.run(operator).await?;
     let page = Page::new("home", PageSpec { text: "hello".to_owned() });
     env.api::<Page>("default").create(&PostParams::default(), &page).await?;

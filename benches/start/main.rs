@@ -71,7 +71,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         let runs = if case == Case::KubeApiserver { options.runs.div_ceil(5) } else { options.runs };
         match case.unavailable() {
             Some(reason) => report.skip(case, reason),
-            None => report.add(Measured::of(case, measure::times(runs, || case.run(&program))?)),
+            None => report.add(Measured::of(case, &measure::times(runs, || case.run(&program))?)),
         }
     }
     match options.output {

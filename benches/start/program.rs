@@ -56,7 +56,9 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     let folder = this.parent().and_then(Path::parent);
     let program = folder.map(|folder| folder.join("setpoint")).filter(|program| program.is_file());
     program.filter(|_| built.success()).ok_or_else(|| {
-        Failure::Refused("no target/release/setpoint: cargo build --release --package setpoint-cli failed".into())
+        Failure::Refused(
+            "no target/release/setpoint: cargo build --release --package setpoint-cli failed".into(),
+        )
     })
 }
 
@@ -68,7 +70,16 @@ pub(crate) fn first_answer(program: &Path, nodes: Nodes) -> Result<Duration, Fai
     let watch = Stopwatch::start();
     let mut running = Running::start(
         Command::new(program)
-            .args(["dev", "--output", "json", "--listen", "127.0.0.1:0", "--nodes", nodes.word(), "--data-dir"])
+            .args([
+                "dev",
+                "--output",
+                "json",
+                "--listen",
+                "127.0.0.1:0",
+                "--nodes",
+                nodes.word(),
+                "--data-dir",
+            ])
             .arg(folder.path())
             .stdout(Stdio::piped()),
     )?;

@@ -18,7 +18,7 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// `times` is sorted and not empty.
-    pub(crate) fn of(case: Case, times: Vec<Duration>) -> Self {
+    pub(crate) fn of(case: Case, times: &[Duration]) -> Self {
         let at = |index: usize| times.get(index).copied().unwrap_or_default();
         Self {
             case,
@@ -69,7 +69,7 @@ impl Report {
         // Writing into a String cannot fail.
         for it in &self.measured {
             let target = it.case.target().map(|target| format!("< {}", target.as_millis()));
-            drop(writeln!(
+            let _ = writeln!(
                 table,
                 "{:<52} {:>5} {:>10.1} {:>10.1} {:>10.1} {:>8} {}",
                 it.case.title(),
@@ -79,13 +79,16 @@ impl Report {
                 milliseconds(it.slowest),
                 target.unwrap_or_default(),
                 it.verdict()
-            ));
+            );
         }
         if let Some(ratio) = self.ratio() {
-            drop(writeln!(table, "etcd and kube-apiserver take {ratio:.0} times as long as setpoint dev --nodes hollow"));
+            let _ = writeln!(
+                table,
+                "etcd and kube-apiserver take {ratio:.0} times as long as setpoint dev --nodes hollow"
+            );
         }
         for (case, reason) in &self.skipped {
-            drop(writeln!(table, "skipped: {}: {reason}", case.title()));
+            let _ = writeln!(table, "skipped: {}: {reason}", case.title());
         }
         table
     }

@@ -1,5 +1,7 @@
 //! Draws what the terminal showed as an SVG picture, for the README.
 
+use std::fmt::Write;
+
 const LINE_HEIGHT: usize = 19;
 const CHARACTER_WIDTH: usize = 8;
 const MARGIN: usize = 16;
@@ -21,7 +23,8 @@ pub(crate) fn svg(command: &str, lines: &[String]) -> String {
     let mut row = |number: usize, colour: Option<&str>, text: &str| {
         let y = MARGIN + (number + 1) * LINE_HEIGHT;
         let fill = colour.map(|colour| format!(" fill=\"{colour}\"")).unwrap_or_default();
-        svg += &format!("<text x=\"{MARGIN}\" y=\"{y}\"{fill}>{}</text>\n", escape(text));
+        // Writing into a String cannot fail.
+        let _ = writeln!(svg, "<text x=\"{MARGIN}\" y=\"{y}\"{fill}>{}</text>", escape(text));
     };
     row(0, Some("#8fb4ff"), &format!("$ {command}"));
     for (number, line) in lines.iter().enumerate() {
