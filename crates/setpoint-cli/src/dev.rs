@@ -132,7 +132,7 @@ impl Drop for DataFolder {
 }
 
 /// Runs the cluster until it is told to stop or the command has ended.
-pub(crate) fn run(options: Options) -> Result<ExitCode, DevError> {
+pub(crate) fn run(options: &Options) -> Result<ExitCode, DevError> {
     let filter = tracing_subscriber::EnvFilter::try_new(&options.log)
         .map_err(|problem| DevError::Log { filter: options.log.clone(), problem: problem.to_string() })?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
@@ -156,7 +156,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, DevError> {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(serve(&options, &data, address, listeners, sandbox));
+    let code = runtime.block_on(serve(options, &data, address, listeners, sandbox));
     runtime.shutdown_background();
     code
 }

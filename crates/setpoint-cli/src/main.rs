@@ -22,7 +22,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Dev(options) => dev::run(options),
+        Command::Dev(options) => dev::run(&options),
     };
     match result {
         Ok(code) => code,
