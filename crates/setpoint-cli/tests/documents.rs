@@ -1,4 +1,5 @@
 //! What the documents say is what the code does: excerpts are verbatim, options and links exist.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! What a user does with an ordinary kubectl against `setpoint dev`. Runs where a kubectl is in PATH, and says
 //! so where it is not.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! The users' document names every field, condition and annotation.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
 use std::path::Path;
 
