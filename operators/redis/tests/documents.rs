@@ -34,7 +34,9 @@ fn every_field_and_annotation_is_documented() {
     for field in schema["status"]["properties"].as_object().unwrap().keys() {
         assert!(document.contains(field), "status.{field} is not mentioned");
     }
-    for annotation in [api::PAUSED, api::CONFIRM_DOWN, api::CHOOSE_PRIMARY, api::ACCEPT_DATA_LOSS] {
+    for annotation in
+        [api::PAUSED, api::SWITCHOVER, api::CONFIRM_DOWN, api::CHOOSE_PRIMARY, api::ACCEPT_DATA_LOSS]
+    {
         let name = annotation.rsplit('/').next().unwrap();
         assert!(document.contains(&format!("| `{name}: ")), "{name} has no row");
     }
