@@ -70,7 +70,11 @@ pub(super) enum VolumeStep {
 pub(super) fn claim(claim: &PersistentVolumeClaim, around: &Surroundings<'_>) -> ClaimStep {
     if claim.metadata.deletion_timestamp.is_some() {
         let name = claim.name_any();
-        let used = around.pods.iter().any(|pod| !ended(pod) && claims(pod).any(|used| used == name));
+        // A pod that has no node yet doesn't hold the claim, as upstream: it waits for the next one of this name.
+        let used = around
+            .pods
+            .iter()
+            .any(|pod| scheduled(pod) && !ended(pod) && claims(pod).any(|used| used == name));
         let protected = claim.finalizers().iter().any(|finalizer| finalizer == CLAIM_PROTECTION);
         return if protected && !used { ClaimStep::Unprotect } else { ClaimStep::Settled };
     }
@@ -306,6 +310,10 @@ fn is_default(class: &StorageClass) -> bool {
         .is_some_and(|value| value == "true")
 }
 
+fn scheduled(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|node| !node.is_empty())
+}
+
 fn ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
@@ -406,14 +414,17 @@ mod tests {
     fn a_deleted_claim_stays_while_a_pod_uses_it() {
         let mut claim = wanting("standard");
         claim.metadata.deletion_timestamp = Some(from(json!("2026-01-01T00:00:00Z")));
-        let pod = |phase: &str| {
+        let pod_on = |node: &str, phase: &str| {
             Arc::new(from::<Pod>(json!({
                 "metadata": {"name": "p", "namespace": "shop"},
-                "spec": {"containers": [], "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
+                "spec": {"nodeName": node, "containers": [], "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
                 "status": {"phase": phase},
             })))
         };
+        let pod = |phase| pod_on("node-1", phase);
         assert_eq!(decide(&claim, &[pod("Running")], &[], &[]), ClaimStep::Settled);
+        // A replacement that waits for the claim's successor held the deleted claim for ever.
+        assert_eq!(decide(&claim, &[pod_on("", "Pending")], &[], &[]), ClaimStep::Unprotect);
         assert_eq!(decide(&claim, &[pod("Succeeded")], &[], &[]), ClaimStep::Unprotect);
         assert_eq!(decide(&claim, &[], &[], &[]), ClaimStep::Unprotect);
     }
