@@ -16,7 +16,7 @@ use crate::catalog::Resource;
 use crate::object::{Metadata, meta_mut, timestamp};
 use crate::request::Query;
 use crate::status::{Cause, Result, Status, success};
-use crate::store::{Change, Expect, Stored};
+use crate::store::Stored;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -129,17 +129,7 @@ impl Registry {
             if !finished && new == *old {
                 return Ok(Written { code: 200, object: Answer::Stored(stored), warnings });
             }
-            let new = super::shape::storage_form(resource, new);
-            let change = if finished { Change::Remove(new) } else { Change::Put(new) };
-            let expect = Expect::Revision(stored.revision);
-            let Ok(written) = self.store.write(&resource.storage, &place.key(), expect, change) else {
-                continue;
-            };
-            if finished {
-                self.after_removal(resource, &written.value);
-            } else {
-                self.after_write(resource, &written.value);
-            }
+            let Ok(written) = self.commit(place, &stored, new, finished) else { continue };
             return Ok(Written { code: 200, object: answer(Answer::Stored(written)), warnings });
         }
     }

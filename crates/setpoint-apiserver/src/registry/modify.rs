@@ -1,5 +1,7 @@
 //! Updates: whole objects by PUT, and the loop that patches share.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use setpoint_schema::managed::keep_times;
 
@@ -12,7 +14,7 @@ use crate::custom;
 use crate::object::Metadata;
 use crate::object_meta;
 use crate::status::{Cause, Result, Status};
-use crate::store::{Change, Expect};
+use crate::store::{Change, Expect, Raced, Stored};
 
 /// An object as a request wants it to be.
 pub(super) struct Wanted {
@@ -90,19 +92,33 @@ impl Registry {
             if options.dry_run {
                 return Ok(Written { code: 200, object: Answer::Draft(new), warnings });
             }
-            let new = storage_form(resource, new);
-            let change = if finished { Change::Remove(new) } else { Change::Put(new) };
-            let expect = Expect::Revision(stored.revision);
-            let Ok(written) = self.store.write(&resource.storage, &place.key(), expect, change) else {
-                continue;
-            };
-            if finished {
-                self.after_removal(resource, &written.value);
-            } else {
-                self.after_write(resource, &written.value);
-            }
+            let Ok(written) = self.commit(place, &stored, new, finished) else { continue };
             return Ok(Written { code: 200, object: Answer::Stored(written), warnings });
         }
+    }
+
+    /// Replaces `stored` by `new`, or removes it when nothing holds it any more, and follows the write up.
+    ///
+    /// # Errors
+    /// When the object has changed since it was read: decide again.
+    pub(super) fn commit(
+        &self,
+        place: &Place,
+        stored: &Stored,
+        new: Value,
+        finished: bool,
+    ) -> Result<Arc<Stored>, Raced> {
+        let resource = &place.resource;
+        let new = storage_form(resource, new);
+        let change = if finished { Change::Remove(new) } else { Change::Put(new) };
+        let expect = Expect::Revision(stored.revision);
+        let written = self.store.write(&resource.storage, &place.key(), expect, change)?;
+        if finished {
+            self.after_removal(resource, &written.value);
+        } else {
+            self.after_write(resource, &written.value);
+        }
+        Ok(written)
     }
 }
 
