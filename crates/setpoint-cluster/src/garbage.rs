@@ -46,13 +46,7 @@ impl GarbageCollector {
     }
 
     fn controller(kind: &Kind, graph: &Arc<Graph>) -> Controller<Self> {
-        let resource = ApiResource {
-            group: kind.group.clone(),
-            version: kind.version.clone(),
-            api_version: kind.api_version(),
-            kind: kind.kind.clone(),
-            plural: kind.plural.clone(),
-        };
+        let resource = api_resource(kind);
         let everything = Target { group: "*".to_owned(), resource: "*".to_owned(), namespaced: true };
         let source = {
             let (graph, kind) = (Arc::clone(graph), kind.clone());
@@ -117,6 +111,11 @@ impl GarbageCollector {
     }
 }
 
+fn api_resource(kind: &Kind) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
+    ApiResource::from_gvk_with_plural(&gvk, &kind.plural)
+}
+
 fn state(owner: &ObjectMeta) -> Owner {
     let foreground = decide::has_finalizer(owner, decide::FOREGROUND);
     if owner.deletion_timestamp.is_some() && foreground { Owner::WaitingForDependents } else { Owner::Solid }
@@ -155,13 +154,7 @@ impl Reconciler for GarbageCollector {
             Step::OrphanDependents => {
                 let uid = [meta.uid.clone().unwrap_or_default()];
                 for dependent in &dependents {
-                    let resource = ApiResource {
-                        group: dependent.kind.group.clone(),
-                        version: dependent.kind.version.clone(),
-                        api_version: dependent.kind.api_version(),
-                        kind: dependent.kind.kind.clone(),
-                        plural: dependent.kind.plural.clone(),
-                    };
+                    let resource = api_resource(&dependent.kind);
                     self.drop_owners(&resource, &dependent.key, &dependent.meta, &uid, cx).await?;
                 }
             }
