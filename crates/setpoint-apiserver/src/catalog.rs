@@ -76,6 +76,11 @@ impl Resource {
         }
     }
 
+    /// Whether requests may come in by this version.
+    pub(crate) fn is_served(&self) -> bool {
+        self.custom().is_none_or(|custom| custom.served)
+    }
+
     pub(crate) fn has_subresource(&self, name: &str) -> bool {
         match &self.shape {
             Shape::BuiltIn { kind, .. } => kind.subresource(name).is_some(),

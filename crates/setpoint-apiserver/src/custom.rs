@@ -39,6 +39,10 @@ pub(crate) struct CustomShape {
     pub(crate) deprecation: Option<String>,
     /// The revision at which this shape came: objects written before may lack its defaults.
     pub(crate) since: u64,
+    /// The definition's uid.
+    pub(crate) definition: String,
+    /// Whether this version is served. The objects of a definition that serves none are still there.
+    pub(crate) served: bool,
     /// The definition is being deleted: no new objects.
     pub(crate) terminating: bool,
     /// Cancelled when the definition is gone.
@@ -53,7 +57,7 @@ pub(crate) struct ScalePaths {
     pub(crate) selector: Option<String>,
 }
 
-/// The resources of a definition: one for each served version.
+/// The resources of a definition: one for each version, served or not.
 pub(crate) fn resources(
     definition: &Value,
     since: u64,
@@ -71,7 +75,7 @@ pub(crate) fn resources(
     let storage_version =
         format!("{group}/{}", storage_version.map(|version| text(&version["name"])).unwrap_or_default());
     let mut resources = Vec::new();
-    for version in versions.iter().filter(|version| version["served"] == true) {
+    for version in versions {
         let name = text(&version["name"]);
         let openapi = version["schema"]["openAPIV3Schema"].clone();
         let schema = if openapi.is_null() { Schema::untyped() } else { Schema::from_openapi(&openapi)? };
@@ -103,6 +107,8 @@ pub(crate) fn resources(
                 .collect(),
             deprecation,
             since,
+            definition: definition.meta("uid").to_owned(),
+            served: version["served"] == true,
             terminating: definition.is_deleting(),
             removed: removed.clone(),
         };

@@ -270,9 +270,6 @@ impl Call<'_> {
     }
 
     fn create(&self) -> Result<Response<Body>> {
-        if self.place.resource.custom().is_some_and(|custom| custom.terminating) {
-            return Err(Status::definition_terminating());
-        }
         if reviews::is_review(&self.place.resource.group) {
             return self.post(|call, body, _| {
                 let object = Answer::Other(reviews::answer(call.inner, call.user, &call.place, body)?);

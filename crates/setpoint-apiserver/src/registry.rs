@@ -26,12 +26,13 @@ mod watch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 use serde_json::Value;
 use setpoint_clock::{Clock, Entropy};
 
 use crate::catalog::{Catalog, Resource};
-use crate::object::{Metadata, timestamp};
+use crate::custom;
+use crate::object::timestamp;
 use crate::status::{Result, Status};
 use crate::store::{Key, Store, Stored};
 
@@ -54,6 +55,8 @@ pub(crate) struct Registry {
     service_accounts: bool,
     /// Held while a Service takes addresses and ports, so that no two get the same.
     allocating: Mutex<()>,
+    /// See [`Registry::defining`]. A definition's removal, within a write to it, may give its names to another one.
+    defining: ReentrantMutex<()>,
     installed: Mutex<BTreeMap<String, Installed>>,
 }
 
@@ -103,6 +106,7 @@ impl Registry {
             entropy,
             service_accounts,
             allocating: Mutex::new(()),
+            defining: ReentrantMutex::new(()),
             installed: Mutex::default(),
         }
     }
@@ -116,19 +120,8 @@ impl Registry {
         self.store.get(&place.resource.storage, &place.key()).ok_or_else(|| place.not_found())
     }
 
-    /// Refuses new objects in a namespace that is missing or going away (upstream: the admission plugin
-    /// `NamespaceLifecycle`).
-    fn check_namespace(&self, place: &Place) -> Result<()> {
-        if !place.resource.namespaced {
-            return Ok(());
-        }
-        let name = place.namespace.as_str();
-        let Some(namespace) = self.store.get("namespaces", &Key::new("", name)) else {
-            return Err(Status::not_found(crate::status::Subject { group: "", kind: "namespaces", name }));
-        };
-        if namespace.value.is_deleting() {
-            return Err(Status::terminating_namespace(place.resource.subject(&place.name), name));
-        }
-        Ok(())
+    /// Held from the choice of a definition's names until they are served, so that no two get the same.
+    fn defining(&self, resource: &Resource) -> Option<ReentrantMutexGuard<'_, ()>> {
+        resource.is(custom::GROUP, custom::PLURAL).then(|| self.defining.lock())
     }
 }

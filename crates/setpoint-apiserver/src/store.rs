@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::log::Log;
 pub(crate) use self::log::{Compacted, Event, EventKind, watch_line};
+use crate::object::Metadata;
 
 /// An object's place within its resource. Cluster-scoped objects have an empty namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +89,25 @@ pub(crate) enum Change {
 /// The object is not as the write expected: somebody else was faster.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Raced;
+
+/// An object without which another one may not come into being: its namespace, its definition. It must exist and not be
+/// on its way out at the moment of the write, so that whoever empties it before it goes has seen everything.
+#[derive(Debug)]
+pub(crate) struct Holder<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) key: Key,
+    /// Its uid, if only this one will do and not a later one of the same name.
+    pub(crate) uid: Option<&'a str>,
+}
+
+/// Why an object could not be created.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There is one of this name.
+    Taken,
+    /// A holder is missing or going away.
+    Unheld,
+}
 
 struct Collection {
     objects: Arc<Objects>,
@@ -182,6 +202,38 @@ impl Store {
         change: Change,
     ) -> Result<Arc<Stored>, Raced> {
         let _writing = self.writer.lock();
+        self.write_alone(resource, key, expect, change)
+    }
+
+    /// Writes an object that is not there yet, if all its holders are.
+    pub(crate) fn create(
+        &self,
+        resource: &Arc<str>,
+        key: &Key,
+        holders: &[Holder<'_>],
+        object: Value,
+    ) -> Result<Arc<Stored>, Refused> {
+        let _writing = self.writer.lock();
+        let holds = |holder: &Holder<'_>| {
+            self.get(holder.resource, &holder.key).is_some_and(|found| {
+                !found.value.is_deleting() && holder.uid.is_none_or(|uid| uid == found.value.meta("uid"))
+            })
+        };
+        if !holders.iter().all(holds) {
+            return Err(Refused::Unheld);
+        }
+        let put = Change::Put(object);
+        self.write_alone(resource, key, Expect::Absent, put).map_err(|Raced| Refused::Taken)
+    }
+
+    /// The write itself; the caller holds the writer lock.
+    fn write_alone(
+        &self,
+        resource: &Arc<str>,
+        key: &Key,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Arc<Stored>, Raced> {
         let (revision, old) = {
             let state = self.state.read();
             let found = state.collections.get(resource).and_then(|found| found.objects.get(key)).cloned();

@@ -6,10 +6,11 @@ use super::decode::check_kind;
 use super::prepare::{finalizer_warnings, refuse_invalid};
 use super::shape::{Tracked, check, clean, storage_form, track};
 use super::{Answer, Place, Registry, WriteOptions, Written};
+use crate::custom;
 use crate::object::Metadata;
 use crate::object_meta;
-use crate::status::{Result, Status};
-use crate::store::{Change, Expect};
+use crate::status::{Result, Status, Subject};
+use crate::store::{Holder, Key, Refused};
 
 /// How often a generated name that is taken is drawn anew (upstream: `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
@@ -46,8 +47,9 @@ impl Registry {
         let mut warnings = clean(&resource, &mut object, options.validation)?;
         // What the server adds from here on belongs to nobody.
         track(&resource, None, &mut object, options, "", tracked, self.clock.now());
+        let _defining = self.defining(&resource);
         self.prepare_create(&mut place, &mut object)?;
-        self.check_namespace(&place)?;
+        self.check_holders(&place)?;
         self.check_escalation(&resource, &options.user, &object, None)?;
         self.admit_create(&resource, &mut object)?;
         let _allocating = self.allocate(&resource, &mut object, None)?;
@@ -61,16 +63,54 @@ impl Registry {
             }
             return Ok(Written { code: 201, object: Answer::Draft(object), warnings });
         }
+        let object = storage_form(&resource, object);
         let stored = self
             .store
-            .write(
-                &resource.storage,
-                &place.key(),
-                Expect::Absent,
-                Change::Put(storage_form(&resource, object)),
-            )
-            .map_err(|_| Status::already_exists(resource.subject(&place.name)))?;
+            .create(&resource.storage, &place.key(), &holders(&place), object)
+            .map_err(|refused| self.refused(&place, &refused))?;
         self.after_write(&resource, &stored.value);
         Ok(Written { code: 201, object: Answer::Stored(stored), warnings })
     }
+
+    /// Refuses new objects in a namespace that is missing or going away (upstream: the admission plugin
+    /// `NamespaceLifecycle`), and of a definition that is.
+    fn check_holders(&self, place: &Place) -> Result<()> {
+        if place.resource.custom().is_some_and(|custom| custom.terminating) {
+            return Err(Status::definition_terminating());
+        }
+        if !place.resource.namespaced {
+            return Ok(());
+        }
+        let name = place.namespace.as_str();
+        let Some(namespace) = self.store.get("namespaces", &Key::new("", name)) else {
+            return Err(Status::not_found(Subject { group: "", kind: "namespaces", name }));
+        };
+        if namespace.value.is_deleting() {
+            return Err(Status::terminating_namespace(place.resource.subject(&place.name), name));
+        }
+        Ok(())
+    }
+
+    /// Why the store refused a new object.
+    fn refused(&self, place: &Place, refused: &Refused) -> Status {
+        match refused {
+            Refused::Taken => Status::already_exists(place.resource.subject(&place.name)),
+            // All was well a moment ago. What is well again now was another namespace, or the definition is what has gone.
+            Refused::Unheld => self.check_holders(place).err().unwrap_or_else(Status::no_resource),
+        }
+    }
+}
+
+/// What must be there, and stay, for an object to be created.
+fn holders(place: &Place) -> Vec<Holder<'_>> {
+    let mut holders = Vec::new();
+    if place.resource.namespaced {
+        let key = Key::new("", place.namespace.as_str());
+        holders.push(Holder { resource: "namespaces", key, uid: None });
+    }
+    if let Some(custom) = place.resource.custom() {
+        let key = Key::new("", format!("{}.{}", place.resource.plural, place.resource.group));
+        holders.push(Holder { resource: custom::STORAGE, key, uid: Some(&custom.definition) });
+    }
+    holders
 }

@@ -42,6 +42,7 @@ impl Registry {
     pub(super) fn after_removal(&self, resource: &Resource, _object: &Value) {
         if resource.is(custom::GROUP, custom::PLURAL) {
             self.refresh_definitions();
+            self.accept_freed_names();
         } else if resource.custom().is_some() {
             self.finish_definition(&format!("{}.{}", resource.plural, resource.group));
         }
@@ -101,13 +102,21 @@ impl Registry {
         let group = spec["group"].as_str().unwrap_or_default();
         let own = format!("{}.{group}", wanted["plural"].as_str().unwrap_or_default());
         let (mut resources, mut kinds) = (Vec::new(), Vec::new());
-        for other in self.catalog.all().iter() {
-            if other.group != group || format!("{}.{group}", other.plural) == own {
-                continue;
+        for built_in in self.catalog.all().iter() {
+            if built_in.group == group && built_in.custom().is_none() {
+                resources.extend([built_in.plural.clone(), built_in.singular.clone()]);
+                resources.extend(built_in.short_names.iter().cloned());
+                kinds.extend([built_in.kind.clone(), built_in.list_kind.clone()]);
             }
-            resources.extend([other.plural.clone(), other.singular.clone()]);
-            resources.extend(other.short_names.iter().cloned());
-            kinds.extend([other.kind.clone(), other.list_kind.clone()]);
+        }
+        let text = |name: &Value| name.as_str().unwrap_or_default().to_owned();
+        let stored = self.store.snapshot(custom::STORAGE);
+        let others = stored.objects.iter().filter(|(key, _)| key.name != own);
+        for other in others.map(|(_, other)| &other.value).filter(|other| other["spec"]["group"] == group) {
+            let names = &other["status"]["acceptedNames"];
+            resources.extend([text(&names["plural"]), text(&names["singular"])]);
+            resources.extend(names["shortNames"].as_array().into_iter().flatten().map(text));
+            kinds.extend([text(&names["kind"]), text(&names["listKind"])]);
         }
         let mut accepted = definition["status"]["acceptedNames"].clone();
         let mut conflict = None;
@@ -134,11 +143,32 @@ impl Registry {
         (accepted, conflict)
     }
 
+    /// Gives definitions the names that they were refused, where nobody has them any more.
+    fn accept_freed_names(&self) {
+        let _defining = self.defining.lock();
+        for (key, stored) in self.store.snapshot(custom::STORAGE).objects.iter() {
+            let refused =
+                |condition: &Value| condition["type"] == "NamesAccepted" && condition["status"] == "False";
+            let waits =
+                stored.value["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(refused));
+            let mut new = (*stored.value).clone();
+            if !waits || new.is_deleting() || self.accept_names(&mut new).is_err() || new == *stored.value {
+                continue;
+            }
+            let expect = Expect::Revision(stored.revision);
+            // Whoever wrote to it in between has chosen its names anew.
+            if self.store.write(&custom::STORAGE.into(), key, expect, Change::Put(new)).is_ok() {
+                self.refresh_definitions();
+            }
+        }
+    }
+
     /// Serves exactly what the stored definitions say.
     pub(super) fn refresh_definitions(&self) {
         let mut installed = self.installed.lock();
         let definitions = self.store.snapshot(custom::STORAGE);
         let mut next = BTreeMap::new();
+        let mut woken: Vec<Arc<str>> = Vec::new();
         for (key, stored) in definitions.objects.iter() {
             let definition = &stored.value;
             let before = installed.remove(&key.name);
@@ -153,8 +183,13 @@ impl Registry {
                     next.insert(key.name.clone(), before);
                     continue;
                 }
-                Some(before) if before.uid != definition.meta("uid") => before.removed.cancel(),
+                Some(before) if before.uid != definition.meta("uid") => {
+                    before.removed.cancel();
+                    woken.extend(before.storage());
+                }
                 Some(before) => {
+                    // Watches of a version that is no longer served end.
+                    woken.extend(before.storage());
                     let removed = before.removed;
                     next.insert(key.name.clone(), install(definition, stored.revision, removed));
                     continue;
@@ -165,12 +200,10 @@ impl Registry {
         }
         for gone in installed.values() {
             gone.removed.cancel();
+            woken.extend(gone.storage());
         }
-        let mut woken: Vec<Arc<str>> = Vec::new();
-        for gone in installed.values() {
-            woken.extend(gone.resources.iter().map(|resource| Arc::clone(&resource.storage)));
-        }
-        self.catalog.set_custom(next.values().flat_map(|installed| installed.resources.iter().cloned()));
+        let served = next.values().flat_map(|installed| &installed.resources).filter(|r| r.is_served());
+        self.catalog.set_custom(served.cloned());
         *installed = next;
         drop(installed);
         for storage in woken {
@@ -226,6 +259,9 @@ impl Registry {
             let storage: Arc<str> = custom::STORAGE.into();
             if self.store.write(&storage, &key, Expect::Revision(stored.revision), change).is_ok() {
                 self.refresh_definitions();
+                if done {
+                    self.accept_freed_names();
+                }
                 return;
             }
         }
@@ -247,6 +283,13 @@ pub(super) fn set_condition(definition: &mut Value, condition: &Value) {
             }
         }
         None => list.push(condition.clone()),
+    }
+}
+
+impl Installed {
+    /// Where its objects are, if it has names.
+    fn storage(&self) -> Option<Arc<str>> {
+        self.resources.first().map(|resource| Arc::clone(&resource.storage))
     }
 }
 

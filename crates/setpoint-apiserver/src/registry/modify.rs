@@ -73,6 +73,7 @@ impl Registry {
             warnings.extend(clean(resource, &mut new, options.validation)?);
             // What the server changes from here on belongs to nobody.
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
+            let _defining = self.defining(resource);
             prepare_update(resource, subresource, &mut new, old);
             if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() && !new.is_deleting() {
                 self.accept_names(&mut new)?;

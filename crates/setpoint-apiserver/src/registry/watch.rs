@@ -204,6 +204,9 @@ impl WatchStream {
     }
 
     fn is_removed(&self) -> bool {
-        self.resource.custom().is_some_and(|custom| custom.removed.is_cancelled())
+        let Resource { group, version, plural, .. } = &*self.resource;
+        self.resource.custom().is_some_and(|custom| {
+            custom.removed.is_cancelled() || self.registry.catalog.find(group, version, plural).is_none()
+        })
     }
 }

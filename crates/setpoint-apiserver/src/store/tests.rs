@@ -110,3 +110,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_object_comes_into_being_only_under_holders_that_stay() {
+    let store = Store::new(LogLimits::default());
+    let write = |name: &str, object: Value| {
+        let key = Key::new("", name);
+        let found = store.get("namespaces", &key);
+        let expect = found.map_or(Expect::Absent, |found| Expect::Revision(found.revision));
+        store.write(&"namespaces".into(), &key, expect, Change::Put(object)).unwrap();
+    };
+    let create = |name: &str, holder: &str, uid: Option<&str>| {
+        let holder = Holder { resource: "namespaces", key: Key::new("", holder), uid };
+        store.create(&pods(), &Key::new("n", name), &[holder], object(name, 0)).map(drop)
+    };
+    write("n", json!({"metadata": {"name": "n", "uid": "1"}}));
+    assert_eq!(create("a", "n", None), Ok(()));
+    assert_eq!(create("a", "n", None), Err(Refused::Taken));
+    assert_eq!(create("b", "n", Some("1")), Ok(()));
+    assert_eq!(create("c", "n", Some("2")), Err(Refused::Unheld));
+    assert_eq!(create("c", "missing", None), Err(Refused::Unheld));
+    write("n", json!({"metadata": {"name": "n", "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert_eq!(create("c", "n", None), Err(Refused::Unheld));
+}

@@ -13,4 +13,5 @@ mod definitions;
 mod network;
 mod objects;
 mod pods;
+mod races;
 mod watches;
