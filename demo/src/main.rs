@@ -65,13 +65,12 @@ fn main() -> ExitCode {
 /// Says whether every step did what it should. An error is what kept the demo from beginning or from telling.
 fn run(options: &Options) -> Result<bool, Failure> {
     let version = stage::redis_version()?;
-    // Before any thread exists: the rest runs in a copy of this process, inside the sandbox.
-    let sandbox = stage::enter()?;
+    let place = stage::enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Cluster(error.to_string()))?;
     runtime.block_on(async {
         let mut narrator = Narrator::new();
-        let stage = narrator.step("start a Kubernetes in this process", Stage::start(sandbox)).await;
+        let stage = narrator.step("start a Kubernetes in this process", Stage::start(place)).await;
         if let Ok(mut stage) = stage
             && walk(options, &mut narrator, &mut stage, version).await.is_err()
         {

@@ -1,6 +1,5 @@
 //! What the walk happens on: the cluster, its process node and the operator in it.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -9,9 +8,10 @@ use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use setpoint_apiserver::Serving;
-use setpoint_cluster::Cluster;
 use setpoint_cluster::kubelet::Signal;
-use setpoint_node::{JoinOptions, Machine, MachineOptions, ProcessNodes, Sandbox};
+use setpoint_node::{
+    JoinOptions, Machine, MachineOptions, ProcessCluster, ProcessNodes, Sandbox, TemporaryFolder,
+};
 use setpoint_test::TestEnv;
 use tokio::task::JoinHandle;
 
@@ -38,11 +38,21 @@ pub(crate) fn redis_version() -> Result<String, Failure> {
     }
 }
 
-/// Enters the private namespaces in which everything runs.
-pub(crate) fn enter() -> Result<Sandbox, Failure> {
-    let failed = |error: setpoint_node::EnterError| Failure::Cluster(error.to_string());
+/// Where everything runs and leaves its files.
+pub(crate) struct Place {
+    sandbox: Sandbox,
+    folder: TemporaryFolder,
+}
+
+/// Enters the private namespaces in which everything runs. Call it before any thread exists: the rest runs in a copy of
+/// this process.
+pub(crate) fn enter() -> Result<Place, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Cluster(error.to_string());
+    let folder = TemporaryFolder::create("setpoint-demo").map_err(|error| failed(&error))?;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    setpoint_node::enter(vec![setpoint_node::listen(address).map_err(failed)?]).map_err(failed)
+    let listener = setpoint_node::listen(address).map_err(|error| failed(&error))?;
+    let sandbox = setpoint_node::enter(vec![listener]).map_err(|error| failed(&error))?;
+    Ok(Place { sandbox, folder })
 }
 
 /// The running cluster.
@@ -53,39 +63,19 @@ pub(crate) struct Stage {
     _serving: Vec<Serving>,
     _nodes: ProcessNodes,
     operator: Option<JoinHandle<()>>,
-    _data: DataFolder,
-}
-
-/// A folder that goes with the demo.
-struct DataFolder(PathBuf);
-
-impl Drop for DataFolder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
+    _folder: TemporaryFolder,
 }
 
 impl Stage {
     /// Starts the API server, the controllers and one process node.
-    pub(crate) async fn start(mut sandbox: Sandbox) -> Result<(Self, String), Failure> {
+    pub(crate) async fn start(Place { sandbox, folder }: Place) -> Result<(Self, String), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::Cluster(error.to_string());
-        // The process id is another one in each demo, also inside its own namespace's view of the machine's folder.
-        let folder = std::env::temp_dir().join(format!("setpoint-demo-{}", std::process::id()));
-        let data = DataFolder(folder.clone());
-        let outside = std::mem::take(&mut sandbox.outside);
-        let inside = std::mem::take(&mut sandbox.inside);
-        let port = inside.first().map(std::net::TcpListener::local_addr).transpose();
-        let port = port.map_err(|error| failed(&error))?.map(|address| address.port()).unwrap_or_default();
-        let cluster = Cluster::builder().hollow_nodes(0).data_dir(&folder).start().await?;
-        let mut serving = Vec::new();
-        for listener in outside.into_iter().chain(inside) {
-            serving.push(cluster.api().serve(listener).map_err(|error| failed(&error))?);
-        }
-        let options = MachineOptions::new(folder);
-        let machine = Machine::new(sandbox, &options, *cluster.clock()).map_err(|error| failed(&error))?;
-        let join = JoinOptions { nodes: 1, api_port: Some(port), ..JoinOptions::default() };
-        let nodes = machine.join(&cluster, &join).await.map_err(|error| failed(&error))?;
-        let url = format!("https://127.0.0.1:{port}");
+        let options = MachineOptions::new(folder.path());
+        let running = ProcessCluster::start(sandbox, &options, &JoinOptions::default()).await;
+        let running = running.map_err(|error| failed(&error))?;
+        let address = running.address().ok_or_else(|| failed(&"the API server has no address"))?;
+        let ProcessCluster { cluster, machine, nodes, serving } = running;
+        let url = format!("https://{address}");
         let outcome = format!("API server at {url}, its controllers and {}", nodes.names().join(", "));
         let stage = Self {
             env: TestEnv::around(cluster),
@@ -94,7 +84,7 @@ impl Stage {
             _serving: serving,
             _nodes: nodes,
             operator: None,
-            _data: data,
+            _folder: folder,
         };
         Ok((stage, outcome))
     }

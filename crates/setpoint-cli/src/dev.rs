@@ -1,21 +1,23 @@
 //! `setpoint dev`: an embedded cluster with a kubeconfig for every client on this machine.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::pin::{Pin, pin};
-use std::process::ExitCode;
+use std::pin::pin;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use futures::future::{Either, select};
+use futures::future::{Either, select, select_all};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 use setpoint_apiserver::Serving;
 use setpoint_cluster::Cluster;
-use setpoint_node::{JoinOptions, Machine, MachineOptions, ProcessNodes, ProxyMode, Sandbox};
+use setpoint_node::{JoinOptions, MachineOptions, ProcessCluster, ProxyMode, Sandbox, TemporaryFolder};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -102,31 +104,36 @@ pub(crate) enum DevError {
     Machine(#[from] io::Error),
 }
 
-/// A folder that goes away with the process, unless the user named it.
-struct DataFolder {
-    path: PathBuf,
-    temporary: bool,
+/// Where volumes, logs and the kubeconfig go.
+enum DataFolder {
+    /// One that the user named.
+    Named(PathBuf),
+    /// One that goes away with the process.
+    Temporary(TemporaryFolder),
 }
 
 impl DataFolder {
-    fn make(wanted: Option<PathBuf>) -> Result<Self, DevError> {
-        let temporary = wanted.is_none();
-        let path =
-            wanted.unwrap_or_else(|| std::env::temp_dir().join(format!("setpoint-{}", std::process::id())));
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).and_then(|()| {
+    fn make(wanted: Option<&Path>) -> Result<Self, DevError> {
+        let unwritable =
+            |path: PathBuf| move |source| DevError::Unwritable { path, option: "--data-dir", source };
+        let Some(path) = wanted else {
+            let made = TemporaryFolder::create("setpoint").map_err(unwritable(std::env::temp_dir()))?;
+            return Ok(Self::Temporary(made));
+        };
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path).and_then(|()| {
             let probe = path.join(".writable");
             fs::write(&probe, b"")?;
             fs::remove_file(probe)
         });
-        made.map_err(|source| DevError::Unwritable { path: path.clone(), option: "--data-dir", source })?;
-        Ok(Self { path, temporary })
+        made.map_err(unwritable(path.to_owned()))?;
+        // The command, and whoever reads the announcement, may have another working directory.
+        Ok(Self::Named(fs::canonicalize(path).map_err(unwritable(path.to_owned()))?))
     }
-}
 
-impl Drop for DataFolder {
-    fn drop(&mut self) {
-        if self.temporary {
-            drop(fs::remove_dir_all(&self.path));
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            Self::Temporary(folder) => folder.path(),
         }
     }
 }
@@ -137,60 +144,66 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, DevError> {
         .map_err(|problem| DevError::Log { filter: options.log.clone(), problem: problem.to_string() })?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
 
-    let data = DataFolder::make(options.data_dir.clone())?;
+    let data = DataFolder::make(options.data_dir.as_deref())?;
     let address = options
         .listen
         .map_or_else(|| if options.command.is_empty() { DEFAULT_LISTEN } else { ANY_PORT }.parse(), Ok);
     let address = address.map_err(|error: std::net::AddrParseError| io::Error::other(error))?;
     let listener = TcpListener::bind(address).map_err(|source| DevError::Listen { address, source })?;
     let address = listener.local_addr()?;
-    // The sandbox is entered before any thread exists: it continues in a copy of this process.
-    let mut listeners = vec![listener];
-    let sandbox = match options.nodes {
-        Nodes::Hollow => None,
-        Nodes::Process => {
-            let mut sandbox = setpoint_node::enter(listeners)?;
-            listeners = std::mem::take(&mut sandbox.outside);
-            listeners.append(&mut sandbox.inside);
-            Some(sandbox)
-        }
+    let nodes = match options.nodes {
+        Nodes::Hollow => Machinery::Hollow(listener),
+        // Before any thread exists: the rest runs in a copy of this process.
+        Nodes::Process => Machinery::Process(setpoint_node::enter(vec![listener])?),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(serve(options, &data, address, listeners, sandbox));
+    let code = runtime.block_on(serve(options, &data, address, nodes));
     runtime.shutdown_background();
     code
 }
 
+/// What the nodes are made of.
+enum Machinery {
+    Hollow(TcpListener),
+    Process(Sandbox),
+}
+
 /// What stays alive as long as the cluster runs.
-struct Running {
-    cluster: Cluster,
-    _serving: Vec<Serving>,
-    _nodes: Option<ProcessNodes>,
+enum Running {
+    Hollow(Cluster, #[expect(dead_code, reason = "serves until it is dropped")] Serving),
+    Process(Box<ProcessCluster>),
+}
+
+impl Running {
+    fn cluster(&self) -> &Cluster {
+        match self {
+            Self::Hollow(cluster, _) => cluster,
+            Self::Process(running) => &running.cluster,
+        }
+    }
 }
 
 async fn serve(
     options: &Options,
     data: &DataFolder,
     address: SocketAddr,
-    listeners: Vec<TcpListener>,
-    sandbox: Option<Sandbox>,
+    nodes: Machinery,
 ) -> Result<ExitCode, DevError> {
     // From here on a signal ends the cluster in order.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let running = start(options, data, listeners, sandbox).await?;
-    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path.join("kubeconfig"));
-    let url = format!("https://{address}");
+    let mut signals = Signals::catch()?;
+    let running = start(options, data.path(), nodes).await?;
+    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path().join("kubeconfig"));
+    // What runs inside the sandbox reaches the API server there, wherever else it listens.
+    let inside = matches!(running, Running::Process(_)) && !options.command.is_empty();
+    let url =
+        if inside { format!("https://127.0.0.1:{}", address.port()) } else { format!("https://{address}") };
     let text =
-        running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
+        running.cluster().api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
     write_private(&kubeconfig, &text).map_err(|source| DevError::Unwritable {
         path: kubeconfig.clone(),
         option: "--kubeconfig",
         source,
     })?;
-    let stopped = pin!(async move {
-        select(pin!(interrupt.recv()), pin!(terminate.recv())).await;
-    });
     if let Some((program, arguments)) = options.command.split_first() {
         let command = Command::new(program)
             .args(arguments)
@@ -198,73 +211,86 @@ async fn serve(
             .kill_on_drop(true)
             .spawn()
             .map_err(|source| DevError::Command { command: program.clone(), source })?;
-        return around(command, stopped).await;
+        return around(command, &mut signals).await;
     }
     announce(options, &url, &kubeconfig)?;
-    stopped.await;
+    signals.next().await;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(
-    options: &Options,
-    data: &DataFolder,
-    listeners: Vec<TcpListener>,
-    sandbox: Option<Sandbox>,
-) -> Result<Running, DevError> {
+async fn start(options: &Options, data: &Path, nodes: Machinery) -> Result<Running, DevError> {
     let failed = |error: &dyn std::fmt::Display| DevError::Cluster(error.to_string());
-    let hollow = if sandbox.is_some() { 0 } else { options.node_count };
-    let cluster = Cluster::builder()
-        .hollow_nodes(hollow)
-        .data_dir(&data.path)
-        .start()
-        .await
-        .map_err(|error| failed(&error))?;
-    let port = listeners.first().map(TcpListener::local_addr).transpose()?.map(|address| address.port());
-    let serving = listeners
-        .into_iter()
-        .map(|listener| cluster.api().serve(listener))
-        .collect::<io::Result<Vec<_>>>()
-        .map_err(|error| failed(&error))?;
-    let nodes = match sandbox {
-        None => None,
-        Some(sandbox) => {
+    match nodes {
+        Machinery::Hollow(listener) => {
+            let builder = Cluster::builder().hollow_nodes(options.node_count).data_dir(data);
+            let cluster = builder.start().await.map_err(|error| failed(&error))?;
+            let serving = cluster.api().serve(listener).map_err(|error| failed(&error))?;
+            Ok(Running::Hollow(cluster, serving))
+        }
+        Machinery::Process(sandbox) => {
             let machine = MachineOptions {
-                data_dir: data.path.clone(),
+                data_dir: data.to_owned(),
                 images_dir: options.images_dir.clone(),
                 proxy_mode: ProxyMode::Nftables,
             };
-            let machine =
-                Machine::new(sandbox, &machine, *cluster.clock()).map_err(|error| failed(&error))?;
-            let join = JoinOptions { nodes: options.node_count, api_port: port, ..JoinOptions::default() };
-            Some(machine.join(&cluster, &join).await.map_err(|error| failed(&error))?)
+            let join = JoinOptions { nodes: options.node_count, ..JoinOptions::default() };
+            let running = ProcessCluster::start(sandbox, &machine, &join).await;
+            Ok(Running::Process(Box::new(running.map_err(|error| failed(&error))?)))
         }
-    };
-    Ok(Running { cluster, _serving: serving, _nodes: nodes })
+    }
 }
 
-/// Waits for the command; a signal ends it first, and its own status is this process's.
-async fn around(
-    mut command: Child,
-    stopped: Pin<&mut impl Future<Output = ()>>,
-) -> Result<ExitCode, DevError> {
-    let status = match select(pin!(command.wait()), stopped).await {
-        Either::Left((status, _)) => Some(status?),
-        Either::Right(((), _)) => None,
+/// The signals that end the cluster.
+struct Signals([(Signal, tokio::signal::unix::Signal); 3]);
+
+impl Signals {
+    fn catch() -> io::Result<Self> {
+        Ok(Self([
+            (Signal::SIGINT, signal(SignalKind::interrupt())?),
+            (Signal::SIGTERM, signal(SignalKind::terminate())?),
+            (Signal::SIGHUP, signal(SignalKind::hangup())?),
+        ]))
+    }
+
+    /// The next one.
+    async fn next(&mut self) -> Signal {
+        let arrivals = self.0.iter_mut().map(|(number, arrivals)| {
+            Box::pin(async move {
+                arrivals.recv().await;
+                *number
+            })
+        });
+        select_all(arrivals).await.0
+    }
+}
+
+/// Waits for the command, whose status is this process's. A signal is passed on to it; a second one kills it, and so does
+/// the end of its time.
+async fn around(mut command: Child, signals: &mut Signals) -> Result<ExitCode, DevError> {
+    let pid = command.id().map(|id| Pid::from_raw(id.cast_signed()));
+    let asked = match select(pin!(command.wait()), pin!(signals.next())).await {
+        Either::Left((status, _)) => return Ok(status_code(status?)),
+        Either::Right((signal, _)) => signal,
     };
-    let status = match status {
-        Some(status) => status,
-        None => {
-            // The terminal has sent the signal to the command, too; one that stays is killed.
-            if let Ok(status) = timeout(GRACE, command.wait()).await {
-                status?
-            } else {
-                command.kill().await?;
-                command.wait().await?
-            }
-        }
-    };
+    // What is typed at a terminal goes to the command, too, without this process.
+    if !(asked == Signal::SIGINT && io::stdin().is_terminal())
+        && let Some(pid) = pid
+    {
+        // It may have ended meanwhile.
+        let _ = kill(pid, asked);
+    }
+    match select(pin!(timeout(GRACE, command.wait())), pin!(signals.next())).await {
+        Either::Left((Ok(status), _)) => return Ok(status_code(status?)),
+        Either::Left((Err(_), _)) | Either::Right(_) => {}
+    }
+    command.kill().await?;
+    Ok(status_code(command.wait().await?))
+}
+
+/// As a shell gives it.
+fn status_code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or_default());
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 fn announce(options: &Options, url: &str, kubeconfig: &Path) -> Result<(), DevError> {

@@ -11,23 +11,23 @@
 //!         │             root file system, user, capabilities
 //! ```
 //!
-//! [`enter`] comes first in `main`. Inside, [`Machine`] owns what the nodes share, [`Machine::join`] adds nodes to a
-//! cluster, each with a [`ProcessRuntime`] as its kubelet's [`Runtime`](setpoint_cluster::kubelet::Runtime). When the
-//! outer process dies, the kernel removes everything.
+//! [`enter`] comes first in `main`. Inside, [`ProcessCluster::start`] puts a cluster together. Its parts can be had one
+//! by one: [`Machine`] owns what the nodes share, [`Machine::join`] adds nodes to a cluster, each with a
+//! [`ProcessRuntime`] as its kubelet's [`Runtime`](setpoint_cluster::kubelet::Runtime). When the outer process dies,
+//! the kernel removes everything; a [`TemporaryFolder`] goes with it.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use setpoint_node::{JoinOptions, Machine, MachineOptions};
+//! use setpoint_node::{JoinOptions, MachineOptions, ProcessCluster, TemporaryFolder};
 //!
-//! let mut sandbox = setpoint_node::enter(vec![setpoint_node::listen("127.0.0.1:6443".parse()?)?])?;
-//! let listeners = (std::mem::take(&mut sandbox.outside), std::mem::take(&mut sandbox.inside));
+//! let folder = TemporaryFolder::create("example")?;
+//! let sandbox = setpoint_node::enter(vec![setpoint_node::listen("127.0.0.1:6443".parse()?)?])?;
 //! tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-//!     let cluster = setpoint_cluster::Cluster::builder().hollow_nodes(0).data_dir("/tmp/setpoint").start().await?;
-//!     let options = MachineOptions::new("/tmp/setpoint");
-//!     let machine = Machine::new(sandbox, &options, *cluster.clock())?;
-//!     let nodes = machine.join(&cluster, &JoinOptions { api_port: Some(6443), ..JoinOptions::default() }).await?;
-//!     // Serve `cluster.api()` on the listeners, and wait.
-//!     # drop((nodes, listeners));
+//!     let options = MachineOptions::new(folder.path());
+//!     let running = ProcessCluster::start(sandbox, &options, &JoinOptions::default()).await?;
+//!     let client = running.cluster.client();
+//!     // Work, and wait.
+//!     # drop(client);
 //!     Ok(())
 //! })
 //! # }
@@ -51,16 +51,20 @@ mod join;
 mod machine;
 mod network;
 mod pod;
+mod process_cluster;
 mod protocol;
 mod runtime;
 mod sandbox;
 mod spawn;
 mod spawner;
+mod temporary;
 mod tool;
 
 pub use join::{JoinError, JoinOptions, ProcessNodes};
 pub use machine::{Fault, Machine, MachineError, MachineOptions, ProxyMode};
 pub use network::{DNS_ADDRESS, GATEWAY};
+pub use process_cluster::{ProcessCluster, StartError};
 pub use runtime::ProcessRuntime;
 pub use sandbox::{EnterError, Sandbox, enter, listen};
+pub use temporary::TemporaryFolder;
 pub use tool::MissingTool;

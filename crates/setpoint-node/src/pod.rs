@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, sethostname};
 
 use crate::protocol::{CommandSetup, PodEvent, PodRequest, PodSetup, RootSetup};
-use crate::spawn::{Namespaces, StartFailure, exit_now, spawn_in};
+use crate::spawn::{Namespaces, StartFailure, exit_now, keep_only, spawn_in};
 use crate::{channel, tool};
 
 mod command;
@@ -24,9 +24,6 @@ mod privileges;
 mod root;
 
 pub(crate) use privileges::capabilities;
-
-/// Where the channel to the main process is.
-const SOCKET: RawFd = 3;
 
 /// A process that this one started.
 struct Running {
@@ -37,7 +34,7 @@ struct Running {
 
 /// Serves the main process until that closes the channel.
 pub(crate) fn serve(socket: OwnedFd) -> Result<Infallible, StartFailure> {
-    let socket = keep_only(socket)?;
+    let socket = keep_only(socket).map_err(|error| StartFailure::before("closing descriptors", error))?;
     // Not before: a pod must never see a mount that is made later outside.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(|error| StartFailure::before("making mounts private", error))?;
@@ -62,26 +59,6 @@ pub(crate) fn serve(socket: OwnedFd) -> Result<Infallible, StartFailure> {
             pod.handle();
         }
     }
-}
-
-/// Closes every descriptor but the socket and standard error.
-fn keep_only(socket: OwnedFd) -> Result<OwnedFd, StartFailure> {
-    let failed = |error: std::io::Error| StartFailure::before("closing descriptors", error);
-    let null = std::fs::File::open("/dev/null").map_err(failed)?;
-    // SAFETY: plain system calls on this process's own descriptor table. Owners of the closed descriptors in
-    // the forked copy of the parent's memory are never dropped: this function's callers end with _exit.
-    unsafe {
-        if libc::dup2(null.as_raw_fd(), 0) < 0
-            || libc::dup2(null.as_raw_fd(), 1) < 0
-            || (socket.as_raw_fd() != SOCKET && libc::dup3(socket.as_raw_fd(), SOCKET, libc::O_CLOEXEC) < 0)
-        {
-            return Err(failed(std::io::Error::last_os_error()));
-        }
-        libc::syscall(libc::SYS_close_range, SOCKET + 1, u32::MAX, 0);
-    }
-    std::mem::forget((null, socket));
-    // SAFETY: descriptor 3 is open and has no owner after the `forget`.
-    Ok(unsafe { OwnedFd::from_raw_fd(SOCKET) })
 }
 
 struct PodProcess {

@@ -14,12 +14,15 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid};
 
-use crate::spawn::exit_now;
+use crate::spawn::{exit_now, single_threaded};
 use crate::tool::{self, MissingTool};
 use crate::{channel, network};
 
 mod first;
 mod outer;
+mod switches;
+
+use switches::Switches;
 
 /// What all messages about a refused namespace end with.
 const WITHOUT: &str = "`--nodes hollow` works without it";
@@ -65,13 +68,15 @@ pub enum EnterError {
         /// The kernel's answer.
         source: io::Error,
         /// What may help.
-        hint: String,
+        hint: &'static str,
     },
     /// The namespaces are there, but something in them could not be set up.
-    #[error("{message}; {WITHOUT}")]
+    #[error("{message}{}; {WITHOUT}", hint.map(|hint| format!("; {hint}")).unwrap_or_default())]
     SetUp {
         /// What, and the machine's answer.
         message: String,
+        /// What may help, if a switch of the kernel is known to be the cause.
+        hint: Option<&'static str>,
     },
     /// Called too late.
     #[error("the sandbox must be entered before the process starts a thread: call `enter` first in `main`")]
@@ -107,7 +112,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, EnterError> {
 /// In the calling process, which may then already be in the new namespaces and should print the error and exit.
 pub fn enter(listeners: Vec<TcpListener>) -> Result<Sandbox, EnterError> {
     let ip = tool::require("ip", "iproute2")?;
-    if fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1) {
+    if !single_threaded() {
         return Err(EnterError::Threads);
     }
     let io = |what| move |source: io::Error| EnterError::Io { what, source };
@@ -116,7 +121,7 @@ pub fn enter(listeners: Vec<TcpListener>) -> Result<Sandbox, EnterError> {
         .map(|listener| listener.local_addr().map(|address| address.port()))
         .collect::<io::Result<Vec<_>>>()
         .map_err(io("reading a listener's address"))?;
-    let all_users = make_namespaces()?;
+    let Made { all_users, privileged } = make_namespaces()?;
     let (mut status, status_writer) = io::pipe().map_err(io("making a pipe"))?;
     let (life, life_writer) = io::pipe().map_err(io("making a pipe"))?;
     let mut before = SigSet::empty();
@@ -124,7 +129,8 @@ pub fn enter(listeners: Vec<TcpListener>) -> Result<Sandbox, EnterError> {
         .map_err(|error| EnterError::Io { what: "blocking signals", source: error.into() })?;
 
     // SAFETY: this process has one thread (checked above).
-    let fork_result = unsafe { fork() }.map_err(|error| refused("new processes in a namespace", error))?;
+    let fork_result =
+        unsafe { fork() }.map_err(|error| refused("new processes in a namespace", error, privileged))?;
     if let ForkResult::Parent { child } = fork_result {
         drop((status_writer, life, listeners));
         let mut report = String::new();
@@ -137,7 +143,9 @@ pub fn enter(listeners: Vec<TcpListener>) -> Result<Sandbox, EnterError> {
         if report.is_empty() {
             report.push_str("the sandbox's first process ended early");
         }
-        return Err(EnterError::SetUp { message: report });
+        // Some systems allow user namespaces and then refuse what is done in them.
+        let hint = Switches::read().cause(privileged, None);
+        return Err(EnterError::SetUp { message: report, hint });
     }
 
     drop((status, life_writer));
@@ -171,8 +179,15 @@ pub fn enter(listeners: Vec<TcpListener>) -> Result<Sandbox, EnterError> {
     }
 }
 
-/// Makes the namespaces; returns whether all users are there.
-fn make_namespaces() -> Result<bool, EnterError> {
+/// What namespaces were made.
+struct Made {
+    /// Whether all users are there.
+    all_users: bool,
+    /// Whether this took no user namespace.
+    privileged: bool,
+}
+
+fn make_namespaces() -> Result<Made, EnterError> {
     let flags = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWPID
@@ -181,26 +196,26 @@ fn make_namespaces() -> Result<bool, EnterError> {
     let (user, group) = (geteuid(), getegid());
     if user.is_root() {
         match unshare(flags) {
-            Ok(()) => return Ok(maps_all_users()),
+            Ok(()) => return Ok(Made { all_users: maps_all_users(), privileged: true }),
             // Root without the right to do so, as in an ordinary container: then like any other user.
             Err(Errno::EPERM) => {}
-            Err(error) => return Err(refused("network, mount and process namespaces", error)),
+            Err(error) => return Err(refused("network, mount and process namespaces", error, true)),
         }
     }
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| refused("user namespaces", error))?;
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| refused("user namespaces", error, false))?;
     let write = |path: &str, text: String| {
-        fs::write(path, text).map_err(|source| EnterError::Refused {
-            what: "a user mapping in a user namespace",
-            source,
-            hint: hint(),
+        fs::write(path, text).map_err(|source| {
+            let errno = Errno::from_raw(source.raw_os_error().unwrap_or_default());
+            refused("a user mapping in a user namespace", errno, false)
         })
     };
     write("/proc/self/setgroups", "deny".to_owned())?;
     write("/proc/self/uid_map", format!("0 {user} 1"))?;
     write("/proc/self/gid_map", format!("0 {group} 1"))?;
-    unshare(flags)
-        .map_err(|error| refused("network, mount and process namespaces inside a user namespace", error))?;
-    Ok(false)
+    unshare(flags).map_err(|error| {
+        refused("network, mount and process namespaces inside a user namespace", error, false)
+    })?;
+    Ok(Made { all_users: false, privileged: false })
 }
 
 /// Whether any user and group can be taken: not for the root of a user namespace that knows only itself.
@@ -217,24 +232,9 @@ fn mapped(map: &str) -> u64 {
     map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum()
 }
 
-fn refused(what: &'static str, error: Errno) -> EnterError {
-    EnterError::Refused { what, source: error.into(), hint: hint() }
-}
-
-/// Which switch of the kernel is off, as far as one can see.
-fn hint() -> String {
-    let value = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
-    if value("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        return "run as root, or allow it: sysctl -w kernel.unprivileged_userns_clone=1".to_owned();
-    }
-    if value("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        return "run as root, or allow it: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-            .to_owned();
-    }
-    if value("/proc/sys/user/max_user_namespaces") == "0" {
-        return "run as root, or allow it: sysctl -w user.max_user_namespaces=10000".to_owned();
-    }
-    "run as root outside of a container, or in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN".to_owned()
+fn refused(what: &'static str, error: Errno, privileged: bool) -> EnterError {
+    let cause = Switches::read().cause(privileged, Some(error));
+    EnterError::Refused { what, source: error.into(), hint: cause.unwrap_or(switches::ELSEWHERE) }
 }
 
 /// Asks the kernel to kill this process when its parent ends, and ends now if it already has.
@@ -286,7 +286,7 @@ mod tests {
         let address = taken.local_addr().unwrap();
         let error = listen(address).unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot listen on {address}: ")), "{error}");
-        let error = refused("user namespaces", Errno::EPERM).to_string();
+        let error = refused("user namespaces", Errno::EPERM, true).to_string();
         assert!(
             error.contains("user namespaces") && error.contains("`--nodes hollow` works without it"),
             "{error}"

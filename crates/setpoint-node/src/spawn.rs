@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::wait::waitpid;
@@ -121,6 +121,33 @@ fn parse_report(text: &str) -> Result<Pid, StartFailure> {
         message: "the new process was killed before it started".into(),
         code: 128,
     })
+}
+
+/// Where [`keep_only`] puts the descriptor that it keeps.
+const KEPT: RawFd = 3;
+
+/// Closes every descriptor of a forked process but `kept` and standard error.
+pub(crate) fn keep_only(kept: OwnedFd) -> io::Result<OwnedFd> {
+    let null = File::open("/dev/null")?;
+    // SAFETY: plain system calls on this process's own descriptor table. Owners of the closed descriptors in
+    // the forked copy of the parent's memory are never dropped: this function's callers end with _exit.
+    unsafe {
+        if libc::dup2(null.as_raw_fd(), 0) < 0
+            || libc::dup2(null.as_raw_fd(), 1) < 0
+            || (kept.as_raw_fd() != KEPT && libc::dup3(kept.as_raw_fd(), KEPT, libc::O_CLOEXEC) < 0)
+        {
+            return Err(io::Error::last_os_error());
+        }
+        libc::syscall(libc::SYS_close_range, KEPT + 1, u32::MAX, 0);
+    }
+    std::mem::forget((null, kept));
+    // SAFETY: descriptor 3 is open and has no owner after the `forget`.
+    Ok(unsafe { OwnedFd::from_raw_fd(KEPT) })
+}
+
+/// Whether this process has one thread, as far as one can see: only then may a forked copy do more than execute a program.
+pub(crate) fn single_threaded() -> bool {
+    !std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1)
 }
 
 /// Ends a forked process without running what its parent registered for its own end.

@@ -27,7 +27,7 @@ use redis_operator::api::{Phase, RedisCluster, RedisClusterStatus};
 use serde_json::{Value, json};
 use setpoint_cluster::kubelet::Signal;
 use setpoint_cluster::{Cluster, Identity};
-use setpoint_node::{JoinOptions, Machine, MachineOptions};
+use setpoint_node::{JoinOptions, MachineOptions, ProcessCluster};
 use setpoint_test::eventually;
 use tokio::time::{Instant, sleep};
 
@@ -135,10 +135,10 @@ async fn write(url: &str, key: &str) -> bool {
 async fn story(sandbox: setpoint_node::Sandbox, folder: &std::path::Path) {
     let start = Instant::now();
     let step = |what: &str| println!("{:6.2} s  {what}", start.elapsed().as_secs_f32());
-    let cluster = Cluster::builder().hollow_nodes(0).data_dir(folder.join("cluster")).start().await.unwrap();
-    let options = MachineOptions::new(folder.join("machine"));
-    let machine = Machine::new(sandbox, &options, *cluster.clock()).unwrap();
-    let _nodes = machine.join(&cluster, &JoinOptions { nodes: 2, ..JoinOptions::default() }).await.unwrap();
+    let options = MachineOptions::new(folder);
+    let join = JoinOptions { nodes: 2, ..JoinOptions::default() };
+    let running = ProcessCluster::start(sandbox, &options, &join).await.unwrap();
+    let ProcessCluster { cluster, machine, nodes: _nodes, .. } = running;
     apply(&cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await;
     apply(&cluster, &serde_json::to_value(RedisCluster::crd()).unwrap()).await;
 

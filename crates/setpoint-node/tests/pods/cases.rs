@@ -8,12 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures::FutureExt;
-use setpoint_clock::Clock;
-use setpoint_cluster::Cluster;
 use setpoint_cluster::kubelet::{
     Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
 };
-use setpoint_node::{EnterError, JoinOptions, Machine, MachineOptions, ProxyMode, Sandbox};
+use setpoint_node::{EnterError, JoinOptions, MachineOptions, ProcessCluster, ProxyMode, Sandbox};
 
 use crate::cluster::{
     a_pod_through_the_kubelet, a_stateful_set_of_servers, services_and_names, services_without_nftables,
@@ -96,12 +94,11 @@ pub async fn world(sandbox: Sandbox, proxy_mode: ProxyMode) -> World {
     make_image(&data.join("images/tiny_1"));
     let options =
         MachineOptions { data_dir: data.clone(), images_dir: Some(data.join("images")), proxy_mode };
-    let machine = Machine::new(sandbox, &options, Clock::system()).unwrap();
-    let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
-    let cluster = Cluster::builder().hollow_nodes(0).data_dir(&data).start().await.unwrap();
-    let options = JoinOptions { nodes: 1, api_port: Some(API_PORT), volume_refresh: None };
-    let joined = machine.join(&cluster, &options).await.unwrap();
+    let join = JoinOptions { nodes: 1, api_port: Some(API_PORT), volume_refresh: None };
+    let running = ProcessCluster::start(sandbox, &options, &join).await.unwrap();
+    let ProcessCluster { cluster, machine, nodes: joined, .. } = running;
     assert_eq!(joined.names(), ["node-1"]);
+    let nodes = vec![machine.add_node().await.unwrap(), machine.add_node().await.unwrap()];
     let client = cluster.client();
     let root = env::var("SETPOINT_NODE_TEST_USER").as_deref() == Ok("root");
     World { machine, nodes, data, root, client, _cluster: cluster, _joined: joined }
