@@ -1,4 +1,4 @@
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,8 +50,9 @@ impl Drop for Inner {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WatchId {
     kind: Kind,
-    /// The Rust type: whole objects of some shape, or metadata only.
-    representation: &'static str,
+    /// The Rust type: whole objects of some shape, or metadata only. Its name, for an order that is the same
+    /// in every build, and its identity, as names need not be unique.
+    representation: (&'static str, TypeId),
     selector: Selector,
 }
 
@@ -89,7 +90,7 @@ impl Caches {
     pub(crate) fn open<T: Object>(&self, kind: &Kind, selector: &Selector) -> Arc<Cache<T>> {
         let id = WatchId {
             kind: kind.clone(),
-            representation: std::any::type_name::<T>(),
+            representation: (std::any::type_name::<T>(), TypeId::of::<T>()),
             selector: selector.clone(),
         };
         let mut caches = self.0.caches.lock();
@@ -149,6 +150,16 @@ impl Caches {
             }
         }
         true
+    }
+
+    /// Waits until every cache of the kind has seen the deletion of this very object, for at most `limit`.
+    pub(crate) async fn deletion_seen(&self, kind: &Kind, key: &Key, uid: &str, limit: Duration) {
+        let until = Instant::now() + limit;
+        for cache in self.of(kind) {
+            if !cache.deletion_seen(key, uid, until).await {
+                cache.suspect(key);
+            }
+        }
     }
 
     fn of(&self, kind: &Kind) -> Vec<Arc<dyn AnyCache>> {
@@ -406,6 +417,17 @@ impl<T: Object> Cache<T> {
         wait.map(|version| (key, version))
     }
 
+    /// Waits until `condition` holds, asked again after every change; for at most `until`.
+    async fn holds(&self, until: Instant, condition: impl Fn() -> bool + Send) -> bool {
+        let mut moved = self.moved.subscribe();
+        while !condition() {
+            if tokio::time::timeout_at(until, moved.changed()).await.is_err() {
+                return condition();
+            }
+        }
+        true
+    }
+
     fn part(&self, namespace: Option<&str>) -> Option<&Part<T>> {
         match self.parts.get(&None) {
             Some(part) => Some(part),
@@ -424,6 +446,8 @@ trait AnyCache: Send + Sync {
     /// Drops all handlers.
     fn deafen(&self);
     fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool>;
+    /// Waits until this very object is being deleted, or gone.
+    fn deletion_seen<'a>(&'a self, key: &'a Key, uid: &'a str, until: Instant) -> BoxFuture<'a, bool>;
 }
 
 impl<T: Object> AnyCache for Cache<T> {
@@ -469,19 +493,20 @@ impl<T: Object> AnyCache for Cache<T> {
     }
 
     fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool> {
-        let mut moved = self.moved.subscribe();
-        async move {
-            let passed = || {
-                let progress = self.read(key, |store| store.progress().and_then(Version::number));
-                progress.is_none_or(|progress| progress.is_some_and(|progress| progress >= version))
-            };
-            while !passed() {
-                if tokio::time::timeout_at(until, moved.changed()).await.is_err() {
-                    return passed();
-                }
-            }
-            true
-        }
+        self.holds(until, move || {
+            let progress = self.read(key, |store| store.progress().and_then(Version::number));
+            progress.is_none_or(|progress| progress.is_some_and(|progress| progress >= version))
+        })
+        .boxed()
+    }
+
+    fn deletion_seen<'a>(&'a self, key: &'a Key, uid: &'a str, until: Instant) -> BoxFuture<'a, bool> {
+        self.holds(until, move || {
+            self.get(key).is_none_or(|object| {
+                let meta = object.meta();
+                meta.uid.as_deref() != Some(uid) || meta.deletion_timestamp.is_some()
+            })
+        })
         .boxed()
     }
 }

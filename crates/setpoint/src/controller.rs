@@ -1,6 +1,7 @@
 mod identity;
 mod inbox;
 mod run;
+mod undecodable;
 mod watch;
 mod worker;
 

@@ -50,11 +50,7 @@ impl Selector {
             }
         }
         if let Some(selector) = self.field_selector() {
-            let field = |path: &str| {
-                let pointer = format!("/{}", path.replace('.', "/"));
-                Some(object.pointer(&pointer).and_then(Value::as_str).unwrap_or_default())
-            };
-            match matches(selector, field) {
+            match fields_match(selector, object) {
                 Some(true) => {}
                 Some(false) => return Member::No,
                 None => member = Member::Unknown,
@@ -71,6 +67,35 @@ fn matches<'a>(selector: &str, value: impl Fn(&str) -> Option<&'a str>) -> Optio
         all &= term_matches(term.trim(), &value)?;
     }
     Some(all)
+}
+
+/// Evaluates a field selector: terms with `=`, `==` and `!=` only. `None` if it cannot be read, or if the
+/// object lacks a field whose zero value the server may see there: `spec.unschedulable=false` selects nodes
+/// without that field.
+fn fields_match(selector: &str, object: &Value) -> Option<bool> {
+    let mut all = Some(true);
+    for term in terms(selector) {
+        let (path, wanted, equal) = match term.split_once("!=") {
+            Some((path, wanted)) => (path, wanted.trim(), false),
+            None => {
+                term.split_once("==").or_else(|| term.split_once('=')).map(|(p, w)| (p, w.trim(), true))?
+            }
+        };
+        let matches = match object.pointer(&format!("/{}", path.trim().replace('.', "/"))) {
+            Some(Value::String(text)) => Some(text == wanted),
+            Some(Value::Bool(flag)) => Some(flag.to_string() == wanted),
+            Some(Value::Number(number)) => Some(number.to_string() == wanted),
+            Some(Value::Array(_) | Value::Object(_)) => None,
+            None | Some(Value::Null) if matches!(wanted, "false" | "0") => None,
+            None | Some(Value::Null) => Some(wanted.is_empty()),
+        };
+        match matches {
+            Some(matches) if matches != equal => return Some(false),
+            Some(_) => {}
+            None => all = None,
+        }
+    }
+    all
 }
 
 /// The selector split at the commas outside parentheses.
@@ -124,7 +149,7 @@ mod tests {
     #[test]
     fn selectors_match_as_the_server_does() {
         let object = json!({ "metadata": { "name": "p", "labels": { "app": "web", "zone": "a" } },
-            "spec": { "nodeName": "n1" } });
+            "spec": { "nodeName": "n1", "paused": true, "ports": [] } });
         for (selector, expected) in [
             ("app=web", Member::Yes),
             ("app==web,zone in (a, b)", Member::Yes),
@@ -143,6 +168,14 @@ mod tests {
             ("spec.nodeName=n1", Member::Yes),
             ("spec.nodeName=", Member::No),
             ("status.phase!=Running,metadata.name=p", Member::Yes),
+            ("spec.paused=true", Member::Yes),
+            ("spec.paused!=true", Member::No),
+            // The server's zero value of a field that the object lacks.
+            ("spec.unschedulable=false", Member::Unknown),
+            ("spec.unschedulable=true", Member::No),
+            ("spec.unschedulable=false,metadata.name=q", Member::No),
+            ("spec.ports=80", Member::Unknown),
+            ("metadata.name", Member::Unknown),
         ] {
             assert_eq!(Selector::all().fields(selector).matches(&object), expected, "{selector}");
         }

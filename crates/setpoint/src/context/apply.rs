@@ -306,7 +306,15 @@ impl Access {
                 Some((false, ..)) | None => return Err(Conflict(self.owner.clone()).into()),
             }
         }
-        let body = json!({
+        let answer = self.send_status(manager, status, true).await?;
+        self.remember::<O>(kind, key, Part::Status, intent);
+        object(kind, answer)
+    }
+
+    /// Applies the status of the reconciled object as it was read, for a field manager.
+    pub(crate) async fn send_status(&self, manager: &str, status: Value, force: bool) -> Result<Value> {
+        let (kind, key) = (&self.owner.kind, &self.owner.key);
+        let mut body = json!({
             "apiVersion": kind.api_version(),
             "kind": kind.kind,
             "metadata": {
@@ -317,19 +325,16 @@ impl Access {
             },
             "status": status,
         });
-        let mut body = body;
         drop_nulls(&mut body);
         let request = Request {
             method: Method::PATCH,
             kind,
             key,
             subresource: Some("status"),
-            query: vec![("fieldManager", manager.clone()), ("force", "true".to_owned())],
+            query: vec![("fieldManager", manager.to_owned()), ("force", force.to_string())],
             body: Some((APPLY, &body)),
         };
-        let answer = self.write(request).await.map_err(|error| conflict(error, true, &self.owner))?;
-        self.remember::<O>(kind, key, Part::Status, intent);
-        object(kind, answer)
+        self.write(request).await.map_err(|error| conflict(error, true, &self.owner))
     }
 }
 
@@ -420,15 +425,16 @@ pub(crate) fn object<K: Object>(kind: &Kind, answer: Value) -> Result<Arc<K>> {
     }
 }
 
-/// A precondition that failed: 409; a uid on another object is a 422.
+/// A precondition that failed: 409; a uid on another object is a 422. A field that another manager owns is
+/// a 409 as well, but none that running again cures.
 fn conflict(error: Error, precondition: bool, object: &ObjectRef) -> Error {
     let failed = error.status().is_some_and(|status| {
-        let about_uid = status
-            .details
-            .iter()
-            .flat_map(|details| &details.causes)
-            .any(|cause| cause.field == "metadata.uid");
-        status.code == 409 || status.code == 422 && about_uid
+        let causes = || status.details.iter().flat_map(|details| &details.causes);
+        match status.code {
+            409 => !causes().any(|cause| cause.reason == "FieldManagerConflict"),
+            422 => causes().any(|cause| cause.field == "metadata.uid"),
+            _ => false,
+        }
     });
     if precondition && failed { Conflict(object.clone()).into() } else { error }
 }

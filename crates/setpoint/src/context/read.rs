@@ -91,7 +91,7 @@ impl<K: Object> Resource<'_, K> {
 
 impl Access {
     /// A quorum read; `None` if there is no such object.
-    pub(super) async fn read_live(&self, kind: &Kind, key: &Key, form: Form) -> Result<Option<Value>> {
+    pub(crate) async fn read_live(&self, kind: &Kind, key: &Key, form: Form) -> Result<Option<Value>> {
         self.controller.check(kind, None, Verb::Get)?;
         let request = request(Method::GET, &kind.object_path(key), &[], form, None)?;
         match self.runtime.client().request::<Value>(request).await {

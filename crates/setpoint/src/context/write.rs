@@ -442,8 +442,11 @@ impl Access {
             body: Some((JSON, &body)),
         };
         self.send(request).await?;
-        // The answer is a Status, not the pod: its next read asks the server.
-        self.runtime.caches().suspect(&kind, &key);
+        // The answer is a Status, not the pod: only the watch tells.
+        if !self.runtime.dry_run() {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            self.runtime.caches().deletion_seen(&kind, &key, uid, WAIT).await;
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
-use super::{CleanupFn, Forget, Identity};
+use super::{CleanupFn, Forget, Identity, undecodable};
 use crate::cache::Cache;
 use crate::context::Access;
 use crate::queue::{Outcome, Popped};
@@ -121,23 +121,21 @@ impl<R: Reconciler> Worker<R> {
         access.settle(&self.cache, Some(&key)).await?;
         let read = self.cache.read(&key, |store| {
             let record = store.visible(&key)?;
-            Some((record.uid.clone(), record.version.text.clone(), record.payload.clone()))
+            let reported = undecodable::is_reported(&record.prints, &self.identity);
+            Some((record.uid.clone(), record.version.text.clone(), record.payload.clone(), reported))
         });
-        let Some((uid, version, payload)) = read.flatten() else {
+        let Some((uid, version, payload, reported)) = read.flatten() else {
             self.gone.iter().for_each(|forget| forget(&key));
             return Ok(Pass::Gone);
         };
         access.owner.uid = Some(uid);
         access.version = Mutex::new(Some(version));
         let object = match payload {
+            Payload::Object(object) if reported => undecodable::withdraw(&access, object).await?,
             Payload::Object(object) => object,
             Payload::Undecodable(problem) => {
                 // Nothing to do before somebody changes it; the others go on.
-                tracing::error!(%problem, "the object cannot be decoded");
-                access.event(Event::warning(
-                    "Undecodable",
-                    format!("cannot be read as {}: {problem}", self.kind),
-                ));
+                undecodable::report(&access, &problem).await?;
                 return Ok(Pass::Acted(Action::await_change()));
             }
         };

@@ -102,6 +102,57 @@ async fn an_object_that_cannot_be_decoded_does_not_stop_the_others() {
     world.stop().await;
 }
 
+/// The type, status and message of the site's conditions, whatever its spec.
+async fn conditions(world: &World, name: &str) -> Vec<String> {
+    let request = http::Request::get(format!("/apis/example.com/v1/namespaces/default/websites/{name}"));
+    let site: serde_json::Value = world.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
+    let conditions = site.pointer("/status/conditions").and_then(serde_json::Value::as_array);
+    let text = |condition: &serde_json::Value| {
+        let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+        format!("{}={}: {}", text("type"), text("status"), text("message"))
+    };
+    conditions.into_iter().flatten().map(text).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_says_so_in_a_condition_until_it_can() {
+    let mut world = World::new().await;
+    world.create_raw("bad", json!({ "text": 7 })).await;
+    world.start(controller());
+    settle().await;
+    let expected = "Decodable=False: cannot be read as Website.example.com: invalid type: integer `7`";
+    let seen = conditions(&world, "bad").await;
+    assert!(seen.len() == 1 && seen[0].starts_with(expected), "{seen:?}");
+
+    // Said once: neither later passes nor a restart say it again.
+    let revision = world.api.revision();
+    world.stop().await;
+    world.start(controller());
+    settle().await;
+    assert_eq!(world.api.revision(), revision);
+
+    // What is wrong may change, and others' conditions stay.
+    let theirs = json!({ "apiVersion": "example.com/v1", "kind": "Website", "status": { "conditions": [{
+        "type": "Paid", "status": "True", "reason": "Yes", "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:00Z",
+    }] } });
+    // The answers are no Websites.
+    let billing = PatchParams::apply("billing");
+    world.sites().patch_status("bad", &billing, &Patch::Apply(theirs)).await.unwrap_err();
+    let change = Patch::Merge(json!({ "spec": { "text": [] } }));
+    world.sites().patch("bad", &PatchParams::default(), &change).await.unwrap_err();
+    settle().await;
+    let seen = conditions(&world, "bad").await;
+    assert!(seen.iter().any(|condition| condition.contains("invalid type: sequence")), "{seen:?}");
+    assert!(seen.contains(&"Paid=True: ".to_owned()), "{seen:?}");
+
+    let repair = Patch::Merge(json!({ "spec": { "text": "repaired" } }));
+    world.sites().patch("bad", &PatchParams::default(), &repair).await.unwrap();
+    world.status_has("bad", "repaired").await;
+    assert_eq!(conditions(&world, "bad").await, ["Paid=True: "]);
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_from_an_old_state_is_a_conflict_and_runs_again() {
     /// Edits the site behind its own back, once.

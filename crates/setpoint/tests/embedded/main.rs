@@ -7,3 +7,4 @@ mod failures;
 mod finalizers;
 mod mapping;
 mod world;
+mod writes;

@@ -101,6 +101,13 @@ impl World {
         *spec =
             serde_json::from_value(json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }))
                 .unwrap();
+        // As types with conditions have them: a list of several writers.
+        let status = schema.properties.as_mut().unwrap().get_mut("status").unwrap();
+        let conditions = json!({ "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+            "items": { "type": "object", "required": ["type"], "x-kubernetes-preserve-unknown-fields": true,
+                "properties": { "type": { "type": "string" } } } });
+        let properties = status.properties.as_mut().unwrap();
+        properties.insert("conditions".to_owned(), serde_json::from_value(conditions).unwrap());
         Api::all(world.client.clone()).create(&PostParams::default(), &crd).await.unwrap();
         let sites: Api<Website> = Api::all(world.client.clone());
         eventually("the CRD is served", || async {
