@@ -90,6 +90,12 @@ pub async fn act(
                 cx.delete(&found).grace(GRACE).await?;
             }
         }
+        Step::Restart { pod, uid } => {
+            if let Some(found) = cx.live::<Pod>(pod).await?.filter(|found| found.uid().as_ref() == Some(uid))
+            {
+                cx.delete(&found).await?;
+            }
+        }
         Step::Scale(replicas) => {
             cx.apply(stateful_set(*replicas)).await?;
         }
@@ -153,7 +159,8 @@ pub fn event(reason: &Reason) -> Option<(bool, &'static str, String)> {
         Reason::SplitBrain { demoted } => {
             Some((true, "SecondPrimaryDemoted", format!("{demoted} accepted writes beside the primary")))
         }
-        Reason::Blocked { .. }
+        Reason::Rolling { .. }
+        | Reason::Blocked { .. }
         | Reason::Waiting { .. }
         | Reason::CannotReachPrimary { .. }
         | Reason::ConfigRefused { .. }

@@ -35,6 +35,9 @@ const OURS: &str = "app.kubernetes.io/managed-by=redis-operator";
 /// Index of pods and volume claims: `namespace/name` of their cluster.
 const CLUSTER_INDEX: &str = "cluster";
 
+/// Index of pods: name of their node.
+const NODE_INDEX: &str = "node";
+
 /// A volume claim that waits longer than this is a problem worth naming.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -76,13 +79,21 @@ fn controller(monitors: Monitors, metrics: ClusterMetrics) -> Controller<RedisCl
         .owns_as(ours::<PodDisruptionBudget>())
         .watches_as(ours::<Pod>(), |old, new, _| keys(old, new))
         .watches_as(ours::<PersistentVolumeClaim>(), |old, new, _| keys(old, new))
+        .watches_as(Watch::<NodeObject>::new(), |old, new, lookup| {
+            let facts = |node: Option<&NodeObject>| (facts::node(node), node.map(facts::cordoned));
+            if facts(old) == facts(new) {
+                return Vec::new();
+            }
+            let name = new.or(old).map(ResourceExt::name_any).unwrap_or_default();
+            lookup.by_index::<Pod>(NODE_INDEX, &name).iter().filter_map(|pod| cluster_of(&**pod)).collect()
+        })
+        .index(NODE_INDEX, |pod: &Pod| facts::node_name(pod).map(str::to_owned).into_iter().collect())
         .index(CLUSTER_INDEX, |pod: &Pod| cluster_of(pod).into_iter().map(|key| key.to_string()).collect())
         .index(CLUSTER_INDEX, |claim: &PersistentVolumeClaim| {
             cluster_of(claim).into_iter().map(|key| key.to_string()).collect()
         })
         .uses::<Pod>(&[Verb::Patch, Verb::Delete])
         .uses::<RedisCluster>(&[Verb::Patch])
-        .uses::<NodeObject>(&[Verb::Get])
         .uses::<StorageClass>(&[Verb::Get])
         .source(move || changes.changes())
         .finalizer(FINALIZER)
@@ -281,8 +292,7 @@ impl RedisClusters {
             let monitored: Vec<Monitored> = pods
                 .values()
                 .filter_map(|pod| {
-                    let facts = facts::pod(pod, Node::Unknown);
-                    Some(Monitored { name: pod.name_any(), uid: facts.uid, ip: facts.ip? })
+                    Some(Monitored { name: pod.name_any(), uid: pod.uid()?, ip: facts::ip(pod)? })
                 })
                 .collect();
             let credentials =
@@ -301,8 +311,12 @@ impl RedisClusters {
             let name = identity.pod(ordinal);
             let pod = pods.get(&name);
             let track = tracks.get(&name);
-            let of_this_pod = track.filter(|(uid, _)| pod.is_none_or(|pod| pod.uid().as_ref() == Some(uid)));
-            let track = of_this_pod.map(|(_, track)| track);
+            // A pod that has no address yet is not monitored: what is known is of the one before.
+            let track = track.map(|(uid, track)| match pod {
+                Some(pod) if pod.uid().as_ref() != Some(uid) => track.succeeded(now),
+                _ => track.clone(),
+            });
+            let track = track.as_ref();
             let facts = match pod {
                 None => None,
                 Some(pod) => {
@@ -312,7 +326,14 @@ impl RedisClusters {
                         Some(_) if track.is_some_and(|track| track.answer(now).is_some()) => Node::Unknown,
                         Some(node) => facts::node(cx.live::<NodeObject>(Key::cluster(node)).await?.as_ref()),
                     };
-                    Some(facts::pod(pod, node))
+                    let cordoned = match facts::node_name(pod) {
+                        Some(node) => cx
+                            .get::<NodeObject>(Key::cluster(node))
+                            .await?
+                            .is_some_and(|node| facts::cordoned(&node)),
+                        None => false,
+                    };
+                    Some(facts::pod(pod, node, cordoned, cx.clock().now()))
                 }
             };
             let volume = claims.get(&identity.claim(ordinal)).is_some_and(|claim| facts::has_volume(claim));

@@ -8,12 +8,14 @@ mod candidate;
 mod failover;
 #[cfg(test)]
 mod properties;
+mod roll;
 mod switchover;
 mod upkeep;
 
 use std::time::Duration;
 
-pub use upkeep::in_sync;
+pub use roll::{blocked as roll_blocked, pending as roll_pending};
+pub use upkeep::{in_sync, lag};
 
 use crate::observe::{Address, Instance, Ledger, Observation};
 use crate::render::{PORT, Role};
@@ -91,6 +93,13 @@ pub enum Step {
     },
     /// Delete a pod whose server doesn't answer, so that its end is proven.
     Delete {
+        /// The pod.
+        pod: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Delete a pod, so that the StatefulSet makes it anew from the current template.
+    Restart {
         /// The pod.
         pod: String,
         /// Its UID.
@@ -182,6 +191,11 @@ pub enum Reason {
         /// Why.
         why: String,
     },
+    /// Pods of an older template are being replaced.
+    Rolling {
+        /// Which are left.
+        what: String,
+    },
     /// A setting is not yet in force everywhere.
     Configuring {
         /// Which, where.
@@ -223,7 +237,10 @@ const ROWS: [Row; 10] = [
 /// What to do about `observation`. The same observation always gives the same decision.
 pub fn decide(observation: &Observation) -> Decision {
     let mut reasons = Vec::new();
-    let step = ROWS.iter().find_map(|row| row(observation, &mut reasons)).unwrap_or(Step::Settled);
+    let mut step = ROWS.iter().find_map(|row| row(observation, &mut reasons)).unwrap_or(Step::Settled);
+    if let (Step::Wait(_) | Step::Settled, Some(restart)) = (&step, roll::broken(observation)) {
+        step = restart;
+    }
     Decision { step, reasons }
 }
 

@@ -1,5 +1,8 @@
 //! What Kubernetes says, as facts for an observation: pure functions over its objects.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 
@@ -7,8 +10,8 @@ use crate::api::{RedisCluster, RedisClusterStatus, Storage};
 use crate::observe::{Ledger, Node, PodFacts, Process};
 use crate::render::{Role, TEMPLATE_HASH};
 
-/// What `pod` says of itself, on a node in state `node`.
-pub fn pod(pod: &Pod, node: Node) -> PodFacts {
+/// What `pod` says of itself at `now`, on a node in state `node` that takes no new pods if `cordoned`.
+pub fn pod(pod: &Pod, node: Node, cordoned: bool, now: Timestamp) -> PodFacts {
     let status = pod.status.as_ref();
     let conditions = || status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     let container = status.and_then(|status| status.container_statuses.as_ref()).and_then(|all| all.first());
@@ -31,8 +34,13 @@ pub fn pod(pod: &Pod, node: Node) -> PodFacts {
         .or_else(|| waiting.and_then(|waiting| text(waiting.reason.as_ref(), waiting.message.as_ref())));
     PodFacts {
         uid: pod.uid().unwrap_or_default(),
-        ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
+        ip: ip(pod),
         node,
+        cordoned,
+        age: pod
+            .creation_timestamp()
+            .and_then(|created| Duration::try_from(now.duration_since(created.0)).ok())
+            .unwrap_or_default(),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         ready: conditions().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         process,
@@ -40,6 +48,11 @@ pub fn pod(pod: &Pod, node: Node) -> PodFacts {
         template_hash: pod.annotations().get(TEMPLATE_HASH).cloned(),
         trouble,
     }
+}
+
+/// The address of `pod`, once it has one.
+pub fn ip(pod: &Pod) -> Option<String> {
+    pod.status.as_ref().and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty())
 }
 
 /// The name of the node that `pod` runs on.
@@ -58,6 +71,11 @@ pub fn node(node: Option<&NodeObject>) -> Node {
     let ready =
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     if ready { Node::Ready } else { Node::Unknown }
+}
+
+/// Whether `node` takes no new pods, as before it is emptied.
+pub fn cordoned(node: &NodeObject) -> bool {
+    node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
 /// Whether `claim` has a volume, which may hold data.

@@ -33,6 +33,8 @@ pub struct World {
     pub servers: BTreeMap<String, ModelServer>,
     /// Every write that a client was told to be done.
     pub acknowledged: BTreeSet<u64>,
+    /// Every write that a replica confirmed while its primary was there to say so: what `WAIT 1` tells a client.
+    pub confirmed: BTreeSet<u64>,
     /// The last number given to a write, a process or a line.
     serial: u64,
 }
@@ -456,6 +458,7 @@ impl World {
         replica.lines = source.lines;
         replica.heard = now;
         source.acks.insert(name.to_owned(), now);
+        self.confirmed.extend(replica.log.iter().copied());
     }
 }
 

@@ -141,11 +141,13 @@ impl Rig {
                 uid: pod.uid.clone(),
                 ip: Some(pod.ip.clone()),
                 node: Node::Ready,
+                cordoned: false,
+                age: Duration::ZERO,
                 terminating: false,
                 ready: true,
                 process: State::Running,
                 role: self.pods[&ordinal].1,
-                template_hash: None,
+                template_hash: Some(String::new()),
                 trouble: None,
             };
             let track = tracks.get(&pod.name).map(|(_, track)| track);
@@ -188,6 +190,7 @@ impl Rig {
             Step::Promote { pod, quorum } => order(pod, Command::Promote { quorum: *quorum }).await,
             Step::Set { pod, name, value } => order(pod, Command::Set { name, value: value.clone() }).await,
             Step::Delete { pod, .. } => panic!("{pod} is to be deleted, but every server answers or is dead"),
+            Step::Restart { pod, .. } => panic!("nothing is outdated, but {pod} is to be restarted"),
             Step::Scale(_) => panic!("nobody asked for another size"),
             Step::Wait(_) | Step::Settled => sleep(Duration::from_millis(10)).await,
         }

@@ -374,8 +374,12 @@ async fn at_rest_nothing_is_written_and_a_restarted_operator_changes_nothing() {
     rig.kill(&primary);
     tokio::time::sleep(Duration::from_secs(30)).await;
     rig.start_operator().await;
+    eventually("a write after the operator's return", BOUND, async || {
+        if rig.write("orders").await { Ok(()) } else { Err(rig.story("orders").await) }
+    })
+    .await
+    .unwrap();
     rig.ready("orders", 3).await;
-    assert!(rig.write("orders").await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -525,16 +529,73 @@ async fn an_image_that_no_node_has_is_told_and_a_fixed_spec_heals() {
     .await
     .unwrap();
     rig.patch("orders", json!({"version": "7.0"})).await.unwrap();
-    eventually("the outdated pod is named", BOUND, async || {
-        let status = rig.api::<RedisCluster>().get("orders").await.unwrap().status.unwrap_or_default();
-        let rollout = status.conditions.into_iter().find(|condition| condition.type_ == "RolloutBlocked");
-        let named = rollout
-            .as_ref()
-            .is_some_and(|rollout| rollout.status == "True" && rollout.message.contains("orders-0"));
-        if named { Ok(()) } else { Err(format!("{rollout:?}")) }
+    rig.ready("orders", 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_image_reaches_replicas_first_and_writes_go_on() {
+    let rig = Rig::new().await;
+    rig.create("orders", spec(3)).await;
+    let primary = rig.ready("orders", 3).await;
+    rig.patch("orders", json!({"version": "7.2"})).await.unwrap();
+    let (mut order, mut gap, mut longest) = (Vec::new(), 0, 0);
+    eventually("every pod runs the new image", Duration::from_secs(300), async || {
+        gap = if rig.write("orders").await { 0 } else { gap + 1 };
+        longest = longest.max(gap);
+        let mut old = Vec::new();
+        for pod in rig.api::<Pod>().list(&ListParams::default()).await.unwrap() {
+            let name = pod.name_any();
+            let image = pod.spec.unwrap().containers[0].image.clone();
+            if image.as_deref() == Some("redis:7.2") {
+                if !order.contains(&name) {
+                    order.push(name);
+                }
+            } else {
+                old.push(name);
+            }
+        }
+        if old.is_empty() && order.len() == 3 {
+            Ok(())
+        } else {
+            Err(format!("{old:?} {}", rig.story("orders").await))
+        }
     })
     .await
     .unwrap();
-    rig.api::<Pod>().delete("orders-0", &DeleteParams::default()).await.unwrap();
-    rig.ready("orders", 1).await;
+    assert_eq!(order.last(), Some(&primary), "{order:?}");
+    let other = rig.ready("orders", 3).await;
+    assert_ne!(other, primary, "the role moved before its pod was replaced");
+    assert_eq!(rig.lost("orders").await, 0);
+    eprintln!("longest time without a write: {longest} polls");
+    let metrics = rig.metrics.encode();
+    let planned =
+        "redis_failover_duration_seconds_count{namespace=\"shop\",name=\"orders\",reason=\"planned\"} 1";
+    assert!(metrics.contains(planned), "{metrics}");
+    assert!(metrics.contains("redis_replication_lag_bytes{"), "{metrics}");
+    assert!(
+        metrics.contains("redis_failover_total{namespace=\"shop\",name=\"orders\",reason=\"lost\"} 0"),
+        "{metrics}"
+    );
+    assert_eq!(rig.forbidden(), Vec::<String>::new(), "every right was derived");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_primary_leaves_a_cordoned_node() {
+    let rig = Rig::new().await;
+    rig.create("orders", spec(3)).await;
+    let primary = rig.ready("orders", 3).await;
+    let node = rig.api::<Pod>().get(&primary).await.unwrap().spec.unwrap().node_name.unwrap();
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(rig.cluster.client());
+    nodes.cordon(&node).await.unwrap();
+    eventually("another primary", BOUND, async || {
+        let status = rig.api::<RedisCluster>().get("orders").await.unwrap().status.unwrap();
+        if status.current_primary.as_ref() == Some(&primary) { Err(format!("{status:?}")) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    let other = rig.ready("orders", 3).await;
+    assert_ne!(other, primary);
+    nodes.uncordon(&node).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.ready("orders", 3).await, other, "it does not move back by itself");
 }

@@ -5,7 +5,7 @@ use setpoint::set_condition;
 use setpoint_clock::Clock;
 
 use crate::api::{Phase, RedisClusterStatus};
-use crate::decide::{Decision, Reason, Step, in_sync};
+use crate::decide::{Decision, Reason, Step, in_sync, roll_blocked, roll_pending};
 use crate::observe::{Instance, Ledger, Observation};
 use crate::render::Role;
 use crate::settings::Problem;
@@ -203,6 +203,14 @@ fn progressing(o: &Observation, decision: &Decision, report: &Report) -> Verdict
         return verdict(false, "InvalidSpec", problem.to_string());
     }
     match &decision.step {
+        _ if decision.reasons.iter().any(|reason| matches!(reason, Reason::Rolling { .. })) => {
+            let pending = roll_pending(o).unwrap_or_default();
+            verdict(
+                true,
+                "Rolling",
+                format!("{pending} run an older pod template and will be replaced, one at a time"),
+            )
+        }
         Step::Settled
             if complete(o)
                 && o.instances
@@ -263,23 +271,16 @@ fn blocked(decision: &Decision) -> Verdict {
     }
 }
 
-/// Pods of an older template run on: this version of the operator does not replace them by itself.
+/// How the replacement of pods of an older template stands.
 fn rollout(o: &Observation) -> Verdict {
     let verdict = |holds, reason, message: String| Verdict { kind: "RolloutBlocked", holds, reason, message };
-    let wanted = o.workload.as_ref().map(|workload| workload.template_hash.as_str());
-    let outdated: Vec<&Instance> = o
-        .instances
-        .values()
-        .filter(|instance| instance.pod.as_ref().is_some_and(|pod| pod.template_hash.as_deref() != wanted))
-        .collect();
-    if outdated.is_empty() {
-        return verdict(false, "UpToDate", "every pod is of the current template".to_owned());
+    match (roll_blocked(o), roll_pending(o)) {
+        (Some(why), _) => verdict(true, "Stuck", why),
+        (None, Some(pending)) => {
+            verdict(false, "Rolling", format!("{pending} will be replaced, one at a time"))
+        }
+        (None, None) => verdict(false, "UpToDate", "every pod is of the current template".to_owned()),
     }
-    let message = format!(
-        "{} run an older pod template; this version does not restart servers for it: delete these pods one at a time, replicas first, each when Replicated is True",
-        names(&outdated)
-    );
-    verdict(true, "RestartByHand", message)
 }
 
 fn replicas<'a>(o: &'a Observation, primary: &'a Instance) -> impl Iterator<Item = &'a Instance> {

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{SOON, list};
-use crate::observe::{Instance, Link, Observation, Place, Server, View};
+use crate::observe::{Instance, Link, Observation, Place, Server, Sighting, View};
 
 /// How long a primary must be silent before its silence counts.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
@@ -11,6 +13,10 @@ const FRESHNESS: Duration = Duration::from_secs(5);
 
 /// How long a replica may take to notice that a dead primary's connection is gone.
 const LINK_GRACE: Duration = Duration::from_secs(1);
+
+/// How long after the loss of a primary a better choice than the one at hand is waited for: a member that does
+/// not answer at this moment, or the primary itself, which restarts with its data.
+const BETTER: Duration = Duration::from_secs(3);
 
 /// Why no candidate is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +30,8 @@ pub(super) enum Hold {
 }
 
 /// The member that is to take over from `primary`, which doesn't serve any more: reached, loaded, in the
-/// primary's line of history, fresh, and the furthest of these.
+/// primary's line of history, fresh, and the furthest of these; after a bounded wait where somebody else may
+/// have more.
 pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a Instance, Hold> {
     if let View::Unreachable { .. } = primary.view {
         silence_counts(o, primary)?;
@@ -55,25 +62,74 @@ pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a I
             return Err(Hold::Later(SOON, "for replicas to read what the primary sent last".to_owned()));
         }
     }
-    let fresh: Vec<(&Instance, &Server)> = match &primary.primary {
-        Some(sighting) => reached
-            .into_iter()
-            .filter(|(_, server)| server.lines.contains(&sighting.line))
-            .filter(|(member, _)| {
-                member.linked.as_ref().is_some_and(|(at, _)| *at + FRESHNESS >= sighting.at)
-            })
-            .collect(),
-        None => without_history(o, primary, reached)?,
+    let chosen =
+        reached.iter().map(|(member, _)| *member).find(|member| o.chosen.as_ref() == Some(&member.name));
+    let usable: Result<Vec<(&Instance, &Server)>, Hold> = match &primary.primary {
+        Some(sighting) => recent(o, primary, reached, sighting),
+        None => without_history(o, primary, reached),
     };
-    fresh
-        .iter()
+    // Where none is known to be recent a human may take it upon himself.
+    if let (Err(_), Some(chosen)) = (&usable, chosen) {
+        return Ok(chosen);
+    }
+    let (best, server) = usable?
+        .into_iter()
         .max_by_key(|(member, server)| {
             let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
             let target = o.ledger.target.as_deref() == Some(member.name.as_str());
             (server.offset, target, ready, std::cmp::Reverse(&member.name))
         })
-        .map(|(member, _)| *member)
-        .ok_or_else(|| Hold::Blocked(no_candidate(o, primary)))
+        .ok_or_else(|| Hold::Blocked(no_candidate(o, primary)))?;
+    better(o, primary, server, lost)?;
+    Ok(best)
+}
+
+/// Those of `reached` that are in the line that `primary` was last seen to write, `sighting`, and not long behind.
+fn recent<'a>(
+    o: &Observation,
+    primary: &Instance,
+    reached: Vec<(&'a Instance, &'a Server)>,
+    sighting: &Sighting,
+) -> Result<Vec<(&'a Instance, &'a Server)>, Hold> {
+    let linked =
+        |member: &Instance| member.linked.as_ref().is_some_and(|(at, _)| *at + FRESHNESS >= sighting.at);
+    let recent: Vec<_> = reached
+        .into_iter()
+        .filter(|(member, server)| server.lines.contains(&sighting.line) && linked(member))
+        .collect();
+    if recent.is_empty() { Err(Hold::Blocked(no_candidate(o, primary))) } else { Ok(recent) }
+}
+
+/// Whether somebody is likely to have more than the best candidate at hand, whose server is `best`. Freshness
+/// alone cannot tell: a replica whose link broke just before the primary died lacks what was written between.
+/// All that answer were compared by their offsets; what is left are those that do not answer now, and the
+/// primary's own data where the candidate lacks some of what the primary was last seen to have.
+fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Instant>) -> Result<(), Hold> {
+    let soon = |at: Option<Instant>| at.is_none_or(|at| o.now.saturating_duration_since(at) < BETTER);
+    let waits = soon(lost);
+    let silent: Vec<&Instance> = others(o, primary)
+        .filter(|member| match member.view {
+            View::Unreachable { since } => waits || soon(Some(since)),
+            View::Reached(_) | View::Down(_) => false,
+        })
+        .collect();
+    if !silent.is_empty() {
+        return Err(Hold::Later(SOON, format!("for {}, which may have more of the data", list(silent))));
+    }
+    let Some(seen) =
+        primary.primary.as_ref().map(|sighting| sighting.offset).filter(|seen| *seen > best.offset)
+    else {
+        return Ok(());
+    };
+    let lacks =
+        format!("the replicas in reach lack {} bytes of what {} had", seen - best.offset, primary.name);
+    match &primary.view {
+        View::Reached(server) if server.loading || server.keys > 0 => Err(Hold::Blocked(lacks)),
+        View::Down(proof) if waits && primary.volume && proof.returns() => {
+            Err(Hold::Later(SOON, format!("for {} to restart with its data: {lacks}", primary.name)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The members beside `primary`, which is one while it hands over.
@@ -132,21 +188,24 @@ fn without_history<'a>(
     let missing: Vec<&Instance> = others(o, primary).filter(|member| member.server().is_none()).collect();
     if missing.len() >= o.ledger.quorum.max(1) as usize {
         return Err(Hold::Blocked(format!(
-            "cannot tell which replica is up to date without {}",
-            list(missing)
+            "cannot tell which replica is up to date without {}; name the one to go on with in annotation {}",
+            list(missing),
+            crate::api::CHOOSE_PRIMARY
         )));
     }
     if o.ledger.quorum == 0 {
-        return Err(Hold::Blocked(
-            "cannot tell whether a replica is up to date: writes needed none".to_owned(),
-        ));
+        return Err(Hold::Blocked(format!(
+            "cannot tell whether a replica is up to date: writes needed none; name the one to go on with in annotation {}",
+            crate::api::CHOOSE_PRIMARY
+        )));
     }
     // A restarted server has an offset of 0 or 1 in a line of its own.
     let known: Vec<_> = reached.into_iter().filter(|(_, server)| server.offset > 1).collect();
     if known.windows(2).any(|pair| pair[0].1.lines[0] != pair[1].1.lines[0]) {
         return Err(Hold::Blocked(format!(
-            "{} hold different histories",
-            list(known.iter().map(|(member, _)| *member))
+            "{} hold different histories; name the right one in annotation {}",
+            list(known.iter().map(|(member, _)| *member)),
+            crate::api::CHOOSE_PRIMARY
         )));
     }
     Ok(known)
@@ -157,8 +216,17 @@ fn no_candidate(o: &Observation, primary: &Instance) -> String {
     if others(o, primary).next().is_none() {
         format!("{} has no replica; waiting for it to come back", primary.name)
     } else if out.is_empty() {
-        format!("no replica has the recent writes of {}; waiting for it to come back", primary.name)
+        format!(
+            "no replica has the recent writes of {}; waiting for it to come back, or name the one to go on with in annotation {}",
+            primary.name,
+            crate::api::CHOOSE_PRIMARY
+        )
     } else {
-        format!("no replica in reach has the recent writes of {}; out of reach: {}", primary.name, list(out))
+        format!(
+            "no replica in reach has the recent writes of {}; out of reach: {}; name the one to go on with in annotation {}",
+            primary.name,
+            list(out),
+            crate::api::CHOOSE_PRIMARY
+        )
     }
 }

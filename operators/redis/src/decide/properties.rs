@@ -1,6 +1,9 @@
 //! Properties of the decisions over random histories of model servers (P1 to P12 of the design).
 
-use std::collections::BTreeMap;
+mod roll;
+mod survival;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -33,6 +36,8 @@ enum Event {
     Isolate(u32),
     /// The operator doesn't reach a server.
     Hide(u32),
+    /// The operator doesn't reach a server for so many milliseconds, and reached it for a while before.
+    HideFor(u32, u16),
     /// What a server sends doesn't arrive anywhere, but it receives.
     Mute(u32),
     /// A replica's data comes late.
@@ -49,6 +54,10 @@ enum Event {
     Ask(u32),
     /// A pod is deleted and ends as its `preStop` hook and grace let it.
     Terminate(u32),
+    /// The pod template changes.
+    Upgrade,
+    /// A node is to be emptied.
+    Cordon(u32),
     /// The operator's process restarts: it forgets all but the ledger.
     Forget,
 }
@@ -65,7 +74,13 @@ struct Sim {
     steps: Vec<Step>,
     looked: BTreeMap<u32, Instant>,
     busy: BTreeMap<u32, Instant>,
+    hidden: BTreeMap<u32, Instant>,
     requested: Option<String>,
+    chosen: Option<String>,
+    template: u32,
+    cordoned: BTreeSet<u32>,
+    /// Their containers don't run, as the kubelet says.
+    stopped: BTreeSet<u32>,
 }
 
 struct ModelPod {
@@ -74,6 +89,7 @@ struct ModelPod {
     /// When its server is stopped at the latest.
     ends: Option<Instant>,
     role: Option<Role>,
+    template: u32,
 }
 
 fn ip(ordinal: u32) -> String {
@@ -102,7 +118,12 @@ impl Sim {
             steps: Vec::new(),
             looked: BTreeMap::new(),
             busy: BTreeMap::new(),
+            hidden: BTreeMap::new(),
             requested: None,
+            chosen: None,
+            template: 0,
+            cordoned: BTreeSet::new(),
+            stopped: BTreeSet::new(),
         };
         sim.create_pods();
         sim
@@ -112,9 +133,12 @@ impl Sim {
         for ordinal in 0..self.replicas {
             if !self.pods.contains_key(&ordinal) {
                 let uid = format!("{}-{}", name(ordinal), self.steps.len());
-                self.pods.insert(ordinal, ModelPod { uid, terminating: false, ends: None, role: None });
+                let template = self.template;
+                self.pods
+                    .insert(ordinal, ModelPod { uid, terminating: false, ends: None, role: None, template });
                 self.world.start(&ip(ordinal), &ip(ordinal), self.persistent, self.now);
-                let track = self.tracks.get(&ordinal).map(Track::succeeded).unwrap_or_default();
+                let track =
+                    self.tracks.get(&ordinal).map(|track| track.succeeded(self.now)).unwrap_or_default();
                 self.tracks.insert(ordinal, track);
             }
         }
@@ -130,11 +154,13 @@ impl Sim {
                 } else {
                     Node::Ready
                 },
+                cordoned: self.cordoned.contains(&ordinal),
+                age: Duration::ZERO,
                 terminating: pod.terminating,
-                ready: true,
-                process: Process::Running,
+                ready: self.world.ready(&ip(ordinal), self.now),
+                process: if self.stopped.contains(&ordinal) { Process::Waiting } else { Process::Running },
                 role: pod.role,
-                template_hash: None,
+                template_hash: Some(pod.template.to_string()),
                 trouble: None,
             });
             (
@@ -159,9 +185,9 @@ impl Sim {
                 persistent: self.persistent,
             },
             ledger: self.ledger.clone(),
-            workload: Some(Workload { replicas: self.replicas, template_hash: String::new() }),
+            workload: Some(Workload { replicas: self.replicas, template_hash: self.template.to_string() }),
             instances: instances.collect(),
-            chosen: None,
+            chosen: self.chosen.clone(),
             requested: self.requested.clone(),
             accept_data_loss: false,
         }
@@ -170,6 +196,11 @@ impl Sim {
     /// Time passes, monitors look, the operator takes one step; the properties of each step are checked.
     fn tick(&mut self) -> Decision {
         self.now += TICK;
+        for (ordinal, until) in self.hidden.clone() {
+            if until <= self.now {
+                self.with(ordinal, |server| server.hidden = false);
+            }
+        }
         self.world.advance(self.now);
         self.stop_pods();
         // While one hands over, all are looked at often.
@@ -253,6 +284,7 @@ impl Sim {
                     assert!(!server.running || seen >= SEALED, "P2: {ip} could take over and accept writes");
                 }
             }
+            Step::Restart { pod, .. } => self.check_restart(ordinal(pod)),
             Step::Attach { pod, .. } => {
                 assert!(self.ledger.members.contains(pod), "P4: recorded before it may receive");
             }
@@ -278,6 +310,34 @@ impl Sim {
                 assert!(ledger.term >= self.ledger.term);
             }
             _ => {}
+        }
+    }
+
+    /// P6: one disruptive step at a time, and none that costs the only copy in sync.
+    fn check_restart(&self, which: u32) {
+        assert_ne!(self.pods[&which].template, self.template, "only outdated pods are replaced");
+        if !self.world.ready(&ip(which), self.now) {
+            return;
+        }
+        for other in (0..self.replicas).filter(|&other| other != which) {
+            assert!(
+                self.world.ready(&ip(other), self.now) && !self.pods[&other].terminating,
+                "P6: {} is not in sync while {} is to be replaced; steps: {:?}",
+                name(other),
+                name(which),
+                self.steps
+            );
+        }
+        if self.replicas > 1 {
+            assert_ne!(self.service(), Some(ip(which)), "P6: the primary is not replaced");
+            let primary = self.service().expect("P6: somebody serves");
+            assert!(
+                self.world.quorum(&primary) < self.replicas - 1,
+                "P6: writes go on without {}",
+                name(which)
+            );
+        } else {
+            assert!(self.persistent, "P6: the data outlives the restart");
         }
     }
 
@@ -314,6 +374,7 @@ impl Sim {
                     self.replace(ordinal);
                 }
             }
+            Step::Restart { pod, .. } => self.terminate(ordinal(pod)),
             Step::Scale(replicas) => {
                 assert!(*replicas > self.replicas, "never fewer");
                 self.replicas = *replicas;
@@ -376,6 +437,14 @@ impl Sim {
                 self.with(*which, |server| server.delay = Duration::from_millis(u64::from(*millis)));
             }
             Event::Hide(which) => self.with(*which, |server| server.hidden = true),
+            Event::HideFor(which, millis) => {
+                let which = which % self.replicas;
+                let until = self.now + Duration::from_millis(u64::from(*millis));
+                if self.hidden.get(&which).is_none_or(|before| *before + Duration::from_secs(2) < self.now) {
+                    self.hidden.insert(which, until);
+                    self.with(which, |server| server.hidden = true);
+                }
+            }
             Event::Heal => self.heal(),
             Event::Wipe(which) => {
                 let which = which % self.replicas;
@@ -392,12 +461,10 @@ impl Sim {
                 self.busy.insert(which % self.replicas, until);
             }
             Event::Ask(which) => self.requested = Some(name(which % self.replicas)),
-            Event::Terminate(which) => {
-                let end = self.now + Duration::from_secs(20);
-                if let Some(pod) = self.pods.get_mut(&(which % self.replicas)) {
-                    pod.terminating = true;
-                    pod.ends.get_or_insert(end);
-                }
+            Event::Terminate(which) => self.terminate(which % self.replicas),
+            Event::Upgrade => self.template += 1,
+            Event::Cordon(which) => {
+                self.cordoned.insert(which % self.replicas);
             }
             Event::Forget => self.tracks.clear(),
         }
@@ -406,6 +473,15 @@ impl Sim {
     fn with(&mut self, which: u32, change: impl FnOnce(&mut crate::model::ModelServer)) {
         if let Some(server) = self.world.servers.get_mut(&ip(which % self.replicas)) {
             change(server);
+        }
+    }
+
+    /// A pod is deleted and ends as its `preStop` hook and grace let it.
+    fn terminate(&mut self, ordinal: u32) {
+        let end = self.now + Duration::from_secs(20);
+        if let Some(pod) = self.pods.get_mut(&ordinal) {
+            pod.terminating = true;
+            pod.ends.get_or_insert(end);
         }
     }
 
@@ -424,6 +500,8 @@ impl Sim {
 
     fn heal(&mut self) {
         self.busy.clear();
+        self.hidden.clear();
+        self.cordoned.clear();
         for server in self.world.servers.values_mut() {
             server.cut = None;
             server.isolated = false;
@@ -446,7 +524,7 @@ impl Sim {
         self.heal();
         self.restart();
         let (mut last, mut calm) = (None, 0);
-        for _ in 0..900 {
+        for _ in 0..2000 {
             let decision = self.tick();
             calm = if decision.step == Step::Settled { calm + 1 } else { 0 };
             if calm == 30 {
@@ -454,7 +532,7 @@ impl Sim {
             }
             last = Some(decision);
         }
-        Err(format!("P11: not settled after 90 s: {last:?}\n{:?}", self.observe()))
+        Err(format!("P11: not settled after 200 s: {last:?}\n{:?}", self.observe()))
     }
 
     fn settled(&self) {
@@ -467,6 +545,7 @@ impl Sim {
                 "{} is labelled as a replica",
                 name(ordinal)
             );
+            assert_eq!(self.pods[&ordinal].template, self.template, "{} is up to date", name(ordinal));
             assert_eq!(
                 self.world.servers[&ip(ordinal)].log,
                 self.world.servers[&primary].log,
@@ -478,7 +557,7 @@ impl Sim {
 
     fn lost(&self) -> usize {
         let primary = self.service().expect("the Service leads somewhere");
-        let log: std::collections::BTreeSet<u64> = self.world.servers[&primary].log.iter().copied().collect();
+        let log: BTreeSet<u64> = self.world.servers[&primary].log.iter().copied().collect();
         self.world.acknowledged.difference(&log).count()
     }
 }
@@ -507,6 +586,8 @@ fn anything() -> impl Strategy<Value = Event> {
         1 => (0u32..5, 0u16..3000).prop_map(|(which, millis)| Event::Delay(which, millis)),
         2 => Just(Event::Heal),
         1 => (0u32..5).prop_map(Event::Wipe),
+        1 => Just(Event::Upgrade),
+        1 => (0u32..5).prop_map(Event::Cordon),
         1 => (30u8..120).prop_map(Event::Run),
     ]
 }
@@ -519,6 +600,9 @@ fn plans() -> impl Strategy<Value = Event> {
         1 => (0u32..5).prop_map(Event::Terminate),
         1 => (0u32..5, 0u16..2000).prop_map(|(which, millis)| Event::Delay(which, millis)),
         1 => Just(Event::Forget),
+        1 => Just(Event::Upgrade),
+        1 => (0u32..5).prop_map(Event::Cordon),
+        1 => (50u8..200).prop_map(Event::Run),
     ]
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::failover::give_up;
-use super::{LATER, Reason, SOON, Step, upkeep};
+use super::{LATER, Reason, SOON, Step, roll, upkeep};
 use crate::observe::{Handover, Instance, Ledger, Node, Observation, Place, Server};
 use crate::render::{HANDED_OVER, SEALED};
 
@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long not to try again after an attempt that failed.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// A healthy primary is to move: its pod ends, or a human asks for it.
+/// A healthy primary is to move: a human asks for it, its pod ends, its node is about to be emptied, or its pod is
+/// the last one of an older template.
 pub(super) fn planned(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step> {
     let primary = o.primary()?;
     primary.server().filter(|server| server.writable())?;
@@ -39,14 +40,31 @@ pub(super) fn planned(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step
             }
         });
     }
-    if !ends(primary) {
+    let why = if ends(primary) {
+        "its pod is being deleted"
+    } else if cordoned(primary) {
+        "its node takes no new pods"
+    } else if roll::primary_is_due(o, primary) {
+        "its pod is of an older template"
+    } else {
         return None;
-    }
-    let candidate = o.members().filter(|member| fit(o, primary, member).is_ok()).max_by_key(|member| {
-        let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
-        (ready, member.server().map(|server| server.offset), std::cmp::Reverse(&member.name))
-    })?;
-    Some(begin(o, primary, candidate, "its pod is being deleted", reasons))
+    };
+    // A role that moves for another reason than the pod's end stays where it came.
+    let settles = |member: &Instance| !cordoned(member) && (cordoned(primary) || !roll::outdated(o, member));
+    let candidate = o
+        .members()
+        .filter(|member| fit(o, primary, member).is_ok() && (ends(primary) || settles(member)))
+        .max_by_key(|member| {
+            let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
+            let place = (!cordoned(member), !roll::outdated(o, member));
+            (ready, place, member.server().map(|server| server.offset), std::cmp::Reverse(&member.name))
+        })?;
+    Some(begin(o, primary, candidate, why, reasons))
+}
+
+/// Whether the node of `instance` takes no new pods.
+fn cordoned(instance: &Instance) -> bool {
+    instance.pod.as_ref().is_some_and(|pod| pod.cordoned)
 }
 
 fn ends(instance: &Instance) -> bool {
@@ -167,7 +185,10 @@ fn start(o: &Observation, primary: &Instance, candidate: &Instance, reasons: &mu
         });
         return Step::Wait(LATER);
     }
-    let wanted = ends(primary) || o.requested.as_ref() == Some(&candidate.name);
+    let wanted = ends(primary)
+        || cordoned(primary)
+        || roll::outdated(o, primary)
+        || o.requested.as_ref() == Some(&candidate.name);
     if !wanted {
         return give_up(o, reasons, format!("{} serves", primary.name));
     }

@@ -1,4 +1,4 @@
-use super::{Reason, Step};
+use super::{Reason, Step, roll};
 use crate::api::MaxmemoryPolicy;
 use crate::observe::{Handover, Instance, Ledger, Link, Observation, Place, Server};
 use crate::render::Role;
@@ -34,13 +34,15 @@ pub(super) fn serve(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> {
         .then(|| Step::Label { pod: primary.name.clone(), role: Role::Primary })
 }
 
-/// Servers that follow nobody, or the wrong one, join the primary: recorded as members first.
+/// Servers that follow nobody, or the wrong one, join the primary: recorded as members first. So are those that
+/// follow it already: whoever may receive counts for the fence.
 pub(super) fn attach(o: &Observation, _: &mut Vec<Reason>) -> Option<Step> {
     let primary = o.primary()?;
-    let wrong: Vec<&Instance> = astray(o, primary).collect();
-    if wrong.iter().any(|instance| !o.ledger.members.contains(&instance.name)) {
+    let following = o.instances.values().filter(|instance| instance.follows(primary));
+    let receivers: Vec<&Instance> = astray(o, primary).chain(following).collect();
+    if receivers.iter().any(|instance| !o.ledger.members.contains(&instance.name)) {
         let members =
-            o.ledger.members.iter().cloned().chain(wrong.iter().map(|instance| instance.name.clone()));
+            o.ledger.members.iter().cloned().chain(receivers.iter().map(|instance| instance.name.clone()));
         return Some(Step::Record(Ledger { members: members.collect(), ..o.ledger.clone() }));
     }
     attach_members(o, primary)
@@ -63,7 +65,8 @@ fn astray<'a>(o: &'a Observation, primary: &'a Instance) -> impl Iterator<Item =
     })
 }
 
-/// Labels, quorum and live settings, then the number of servers. Nothing here disturbs a server.
+/// Labels, quorum and live settings, then the number of servers: nothing of that disturbs a server. At last pods
+/// of an older template.
 pub(super) fn maintain(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step> {
     let primary = o.primary()?;
     let server = primary.server()?;
@@ -76,6 +79,7 @@ pub(super) fn maintain(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Ste
                 .then(|| Step::Record(Ledger { holds_data: true, ..o.ledger.clone() }))
         })
         .or_else(|| scale(o))
+        .or_else(|| roll::next(o, reasons))
 }
 
 /// Replicas in sync are admitted.
@@ -127,7 +131,12 @@ fn quorum(o: &Observation, primary: &Instance, server: &Server) -> Option<Step> 
         };
         in_sync(instance, primary) || instance.ip().is_some_and(listed)
     };
-    let confirming = o.members().filter(confirms).count();
+    // Those that are about to stop don't count.
+    let victim = roll::victim(o).map(|victim| &victim.name);
+    let stays = |instance: &&Instance| {
+        Some(&instance.name) != victim && instance.pod.as_ref().is_none_or(|pod| !pod.terminating)
+    };
+    let confirming = o.members().filter(stays).filter(confirms).count();
     let wanted = target_quorum(o).min(u32::try_from(confirming).unwrap_or(u32::MAX));
     let record = || Some(Step::Record(Ledger { quorum: wanted, ..o.ledger.clone() }));
     if wanted < o.ledger.quorum {

@@ -84,6 +84,8 @@ pub struct Instance {
     pub promoting: Option<Instant>,
     /// When it was last seen to have kept its role although it was to hand it over.
     pub kept: Option<Instant>,
+    /// Since when it has served without interruption, as the primary or with its link up.
+    pub steady: Option<Instant>,
     /// Since when it has been silent, if known.
     pub silent: Option<Instant>,
     /// Its monitor, if it has one, has looked at least once.
@@ -103,6 +105,10 @@ pub struct PodFacts {
     pub ip: Option<String>,
     /// Whether its node is known to be ready, so that the kubelet's words are current.
     pub node: Node,
+    /// Its node takes no new pods: it is about to be emptied.
+    pub cordoned: bool,
+    /// Time since its creation.
+    pub age: Duration,
     /// It is being deleted.
     pub terminating: bool,
     /// Its readiness probe succeeds.
@@ -175,6 +181,11 @@ pub enum Proof {
 }
 
 impl Proof {
+    /// Whether the server is expected to start again by itself.
+    pub fn returns(self) -> bool {
+        matches!(self, Self::NotRunning | Self::Refused | Self::Gone | Self::Replaced)
+    }
+
     /// The proof in words.
     pub fn describe(self) -> &'static str {
         match self {
@@ -224,6 +235,7 @@ impl Instance {
             detached: track.and_then(Track::detached),
             promoting: track.and_then(Track::promoting),
             kept: track.and_then(Track::kept),
+            steady: track.and_then(Track::steady),
             silent: track.and_then(Track::silent_since),
             looked: track.is_none_or(Track::looked),
             volume,

@@ -136,7 +136,7 @@ impl Monitors {
                 continue;
             }
             let track =
-                entries.get(&pod.name).map(|entry| entry.track.lock().succeeded()).unwrap_or_default();
+                entries.get(&pod.name).map(|entry| entry.track.lock().succeeded(now)).unwrap_or_default();
             let track = Arc::new(Mutex::new(track));
             let (orders, inbox) = mpsc::channel(8);
             let poke = Arc::new(Notify::new());

@@ -34,13 +34,20 @@ pub struct Track {
     detached: Option<Instant>,
     promoting: Option<Instant>,
     kept: Option<Instant>,
+    steady: Option<Instant>,
     successor: bool,
 }
 
 impl Track {
-    /// The track of the pod that takes this one's name: only the sighting as a primary stays true.
-    pub fn succeeded(&self) -> Self {
-        Self { primary: self.primary.clone(), successor: true, ..Self::default() }
+    /// The track of the pod that takes this one's name at `now`: only what was seen of the former as a primary
+    /// stays true, and since when it is silent.
+    pub fn succeeded(&self, now: Instant) -> Self {
+        Self {
+            primary: self.primary.clone(),
+            failing: Some(self.failing.unwrap_or(now)),
+            successor: true,
+            ..Self::default()
+        }
     }
 
     /// The server answered at `now`. Returns whether anything that matters changed.
@@ -59,6 +66,11 @@ impl Track {
         } else {
             self.detached = None;
         }
+        let same = self
+            .seen
+            .as_ref()
+            .is_some_and(|(_, before)| before.run_id == server.run_id && serves(before) == serves(&server));
+        self.steady = serves(&server).and(if same { self.steady.or(Some(now)) } else { Some(now) });
         let before = self.seen.as_ref().map_or(Handover::None, |(_, before)| before.handover);
         match server.handover {
             Handover::Promoting => {
@@ -86,6 +98,7 @@ impl Track {
     pub fn failed(&mut self, now: Instant) -> bool {
         self.refused = None;
         self.dead = false;
+        self.steady = None;
         let news = self.failing.is_none();
         self.failing.get_or_insert(now);
         news
@@ -94,6 +107,7 @@ impl Track {
     /// The connection was refused at `now`. Returns whether that completes the proof of death.
     pub fn refused(&mut self, now: Instant) -> bool {
         self.failing.get_or_insert(now);
+        self.steady = None;
         let first = *self.refused.get_or_insert(now);
         let proven = now.saturating_duration_since(first) >= REFUSALS_APART;
         let news = proven && !self.dead;
@@ -161,9 +175,24 @@ impl Track {
         self.kept
     }
 
+    /// Since when this process has been seen, without interruption, as a writable primary or as a replica of the
+    /// same server with its link up.
+    pub fn steady(&self) -> Option<Instant> {
+        self.steady
+    }
+
     /// Since when this process has been seen detached without interruption.
     pub fn detached(&self) -> Option<Instant> {
         self.detached
+    }
+}
+
+/// Whom a server serves for: nobody as the primary, or the one that it receives from.
+fn serves(server: &Server) -> Option<Option<&Address>> {
+    match &server.place {
+        Place::Primary => server.writable().then_some(None),
+        Place::Replica { of, link: Link::Up { .. } } => Some(Some(of)),
+        Place::Replica { .. } => None,
     }
 }
 
