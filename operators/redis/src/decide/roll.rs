@@ -18,7 +18,7 @@ use crate::render::Role;
 const CALM: Duration = Duration::from_secs(10);
 
 /// A new pod that is not in sync after this time stops the roll until somebody looks.
-const TIMEOUT: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Whether the pod of `instance` was made from another template than the one in force.
 pub(super) fn outdated(o: &Observation, instance: &Instance) -> bool {
@@ -80,9 +80,8 @@ pub(super) fn next(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step> {
     match calm(o) {
         // Nobody could take over: its data is on its volume, and a restart is what was asked for.
         Some(primary) if alone => restart(primary),
-        Some(_) => None,
         None if blocked(o).is_none() => Some(Step::Wait(LATER)),
-        None => None,
+        Some(_) | None => None,
     }
 }
 

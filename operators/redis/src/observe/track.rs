@@ -187,11 +187,11 @@ impl Track {
     }
 }
 
-/// Whom a server serves for: nobody as the primary, or the one that it receives from.
-fn serves(server: &Server) -> Option<Option<&Address>> {
+/// Its place in replication, if it serves there: a writable primary, or the one that a replica receives from.
+fn serves(server: &Server) -> Option<(bool, Option<&Address>)> {
     match &server.place {
-        Place::Primary => server.writable().then_some(None),
-        Place::Replica { of, link: Link::Up { .. } } => Some(Some(of)),
+        Place::Primary => server.writable().then_some((true, None)),
+        Place::Replica { of, link: Link::Up { .. } } => Some((false, Some(of))),
         Place::Replica { .. } => None,
     }
 }
