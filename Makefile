@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test lint build deny bench clean
+.PHONY: demo test lint build deny bench conformance conformance-record clean
 
 CARGO ?= cargo
 
@@ -24,6 +24,14 @@ deny:
 
 bench:
 	$(CARGO) bench --package setpoint-benches
+
+# Compares an API server with the recorded kube-apiserver: make conformance SERVER=https://… TOKEN=… [CA=file] [ONLY=topic/case]
+conformance:
+	@TOKEN="$(TOKEN)" $(CARGO) run --quiet --package setpoint-conformance -- check --server "$(SERVER)" $(if $(CA),--ca "$(CA)") --only "$(ONLY)"
+
+# Records a real kube-apiserver's answers. Builds it with Go unless KUBEBUILDER_ASSETS names a folder with kube-apiserver and etcd.
+conformance-record:
+	@CARGO="$(CARGO)" scripts/conformance-record $(ONLY)
 
 clean:
 	$(CARGO) clean

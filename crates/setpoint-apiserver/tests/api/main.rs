@@ -8,7 +8,6 @@
 )]
 
 mod client;
-mod conformance;
 mod definitions;
 mod network;
 mod objects;

@@ -1,0 +1,32 @@
+//! Conformance as data: cases in `conformance/cases`, what a real kube-apiserver answered in `conformance/recordings`.
+//!
+//! ```text
+//! cases/*.yaml ─▶ Case ─▶ run ── requests ─▶ server
+//!                          │ ◀─── answers ──┘
+//!                          ▼
+//!                      Normal: identifiers, versions and times become $uid1, $version1, $time
+//!                          ▼
+//!                      Outcome ─┬─ record ──▶ recordings/*.json
+//!                               └─ compare ◀─ recordings/*.json ──▶ differences: path, expected, got
+//! ```
+//!
+//! The format is described in `conformance/README.md`.
+
+mod case;
+mod check;
+mod compare;
+mod normal;
+mod not_yet;
+mod pointer;
+mod recording;
+mod run;
+mod server;
+mod session;
+
+pub use case::{Case, CaseError, Step, Suite, Topic};
+pub use check::{Report, check, record};
+pub use compare::{Difference, differences};
+pub use not_yet::{NotYet, NotYetError, verdict};
+pub use recording::{Recording, RecordingError};
+pub use run::{Outcome, Recorded, run};
+pub use server::{Server, ServerError, Trust};

@@ -1,0 +1,34 @@
+//! The embedded API server answers as the recorded kube-apiserver did, over HTTPS.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+
+use setpoint_apiserver::{ApiServer, Identity};
+use setpoint_conformance::{NotYet, Server, Suite, Trust, check, verdict};
+
+#[tokio::test]
+async fn the_embedded_server_passes_all_cases_but_those_of_not_yet() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let api = ApiServer::builder().service_accounts(true).build();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let _serving = api.serve(listener).unwrap();
+    let token = api.issue_token(Identity::admin()).unwrap();
+    let server = Server::new(&url, token, &Trust::Pem(api.ca_pem().unwrap())).unwrap();
+
+    let suite = Suite::load(&folder).unwrap();
+    let reports = check(&server, &suite, &folder, "", "t").await.unwrap();
+
+    let results: BTreeMap<String, bool> =
+        reports.iter().map(|report| (report.name.clone(), report.passed())).collect();
+    let wrong = verdict(&results, &NotYet::load(&folder.join("not-yet.txt")).unwrap());
+    let details: String = reports
+        .iter()
+        .filter(|report| !report.passed() && wrong.contains(&format!("{} fails", report.name)))
+        .map(ToString::to_string)
+        .collect();
+    assert!(wrong.is_empty(), "{}\n{details}", wrong.join("\n"));
+    assert!(!results.is_empty(), "no cases in {}", folder.display());
+}
