@@ -1,5 +1,6 @@
 //! From a request to its answer: authorization, routing, and the guard around both.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -20,14 +21,19 @@ use crate::object::Metadata;
 use crate::paths;
 use crate::policies::StoredPolicies;
 use crate::registry::{
-    Answer, DeleteOptions, ListOptions, ListPage, PatchKind, Place, WatchStream, WriteOptions, Written,
-    parse_body,
+    Answer, DeleteOptions, ListOptions, ListPage, PatchKind, Place, WatchEvent, WatchStream, WriteOptions,
+    Written, parse_body, parse_object,
 };
 use crate::render::{Form, failure, respond};
 use crate::request::{Query, ResourceRequest, Target};
 use crate::reviews;
 use crate::server::{ApiServer, Inner};
 use crate::status::{Result, Status, Subject};
+
+/// The most `Warning` headers of an answer: clients refuse answers with more than 100 headers.
+const MAX_WARNINGS: usize = 64;
+/// The most bytes of all warnings together (upstream: `truncateAtTotalRunes`).
+const MAX_WARNED: usize = 4 << 10;
 
 /// Answers a request of an authenticated user. A panic costs only this request.
 pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
@@ -180,8 +186,9 @@ impl Call<'_> {
             ("", "watch") => self.watch(),
             ("", "create") => self.create(),
             ("" | "status", "update") => {
-                let options = self.options("UpdateOptions")?;
-                let body = parse_body(&self.parts.headers, &self.body)?;
+                let mut options = self.options("UpdateOptions")?;
+                let body;
+                (body, options.duplicates) = parse_object(&self.parts.headers, &self.body)?;
                 let subresource = &self.request.subresource;
                 Ok(self.written(&self.inner.registry.update(&self.place, subresource, body, &options)?))
             }
@@ -263,7 +270,12 @@ impl Call<'_> {
 
     fn written(&self, written: &Written) -> Response<Body> {
         let mut response = self.object(written.code, &written.object);
-        for warning in &written.warnings {
+        let mut size = 0;
+        for warning in written.warnings.iter().take(MAX_WARNINGS) {
+            size += warning.len();
+            if size > MAX_WARNED {
+                break;
+            }
             warn(&mut response, warning);
         }
         response
@@ -279,8 +291,9 @@ impl Call<'_> {
         if self.place.resource.is("", "bindings") {
             return self.bind();
         }
-        let options = self.options("CreateOptions")?;
-        let body = parse_body(&self.parts.headers, &self.body)?;
+        let mut options = self.options("CreateOptions")?;
+        let body;
+        (body, options.duplicates) = parse_object(&self.parts.headers, &self.body)?;
         Ok(self.written(&self.inner.registry.create(&self.place, &body, &options)?))
     }
 
@@ -315,17 +328,35 @@ impl Call<'_> {
     }
 }
 
+/// How many bytes of a watch are made at once: no more than that waits for a client that does not read. The rest is
+/// shared with everybody.
+const LINES: usize = 64 << 10;
+
 /// The lines of a watch, as they come.
 fn lines(
     watch: WatchStream,
     form: Form,
     clock: setpoint_clock::Clock,
 ) -> impl futures::Stream<Item = Bytes> + Send {
-    stream::unfold((watch, form, true), move |(mut watch, form, mut first)| async move {
-        let events = watch.next().await?;
-        let lines = form.watch_lines(&watch.resource, &events, &mut first, clock.now());
-        Some((lines, (watch, form, first)))
-    })
+    let waiting = VecDeque::new();
+    stream::unfold(
+        (watch, form, true, waiting),
+        move |(mut watch, form, mut first, mut waiting)| async move {
+            if waiting.is_empty() {
+                waiting = VecDeque::from(watch.next().await?);
+            }
+            let mut size = 0;
+            let full = |event: &WatchEvent| {
+                size += event.size();
+                size > LINES
+            };
+            // At least one, however large.
+            let count = waiting.iter().position(full).unwrap_or(waiting.len()).max(1);
+            let events: Vec<_> = waiting.drain(..count).collect();
+            let lines = form.watch_lines(&watch.resource, &events, &mut first, clock.now());
+            Some((lines, (watch, form, first, waiting)))
+        },
+    )
     .boxed()
 }
 

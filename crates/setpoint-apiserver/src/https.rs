@@ -1,5 +1,7 @@
 //! The API server on a socket: TLS, HTTP/1.1 and HTTP/2.
 
+mod stalling;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
@@ -18,11 +20,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use self::stalling::Stalling;
 use crate::body::Body;
 use crate::certificates::CertificateError;
 use crate::in_process::read;
 use crate::render::failure;
 use crate::server::ApiServer;
+use crate::status::Status;
 use crate::{authn, dispatch};
 
 /// How long a client may take for the TLS handshake.
@@ -31,6 +35,12 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Dead clients are noticed by pings, so that their watches end.
 const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long a client may take to send a request's body. Upstream: `--request-timeout`.
+const BODY_TIME: Duration = Duration::from_secs(60);
+/// How long a client may leave unread what it was sent. Long, since it may be a person with a pager.
+const STALL_LIMIT: Duration = Duration::from_secs(300);
+/// The most bytes of a request's headers, as Go's server has it: selectors are long.
+const HEADER_LIMIT: u32 = 1 << 20;
 
 /// A listening API server. Dropping it closes the listener and every connection.
 #[derive(Debug)]
@@ -112,7 +122,15 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
     let service = service_fn(move |request| answer(api.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING_EVERY);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .max_header_list_size(HEADER_LIMIT);
+    // The handshake has settled the version. To guess it from the first bytes would wait for them without a limit.
+    let two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let builder = if two { builder.http2_only() } else { builder.http1_only() };
+    let stream = Stalling::new(stream, STALL_LIMIT);
     // Errors here are clients that went away.
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
@@ -121,7 +139,11 @@ async fn answer(api: ApiServer, request: Request<Incoming>) -> Result<Response<B
     let (parts, body) = request.into_parts();
     let registry = &api.inner.registry;
     let user = authn::authenticate(&parts.headers, &api.inner.tokens, registry);
-    let response = match (user, read(body).await) {
+    let body = match tokio::time::timeout(BODY_TIME, read(body)).await {
+        Ok(body) => body,
+        Err(_) => Err(Status::timeout()),
+    };
+    let response = match (user, body) {
         (Ok(user), Ok(body)) => dispatch::answer(api, user, Request::from_parts(parts, body)).await,
         (Err(status), _) | (_, Err(status)) => failure(&status),
     };

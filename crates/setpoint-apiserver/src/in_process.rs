@@ -81,6 +81,10 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut body = std::pin::pin!(body);
+    // One that says so beforehand need not be waited for.
+    if body.size_hint().lower() > DRAIN_LIMIT as u64 {
+        return Err(body_too_large());
+    }
     let mut chunks: Vec<Bytes> = Vec::new();
     let mut length = 0_usize;
     while let Some(frame) = body.frame().await {
@@ -100,9 +104,13 @@ where
         }
     }
     if length > BODY_LIMIT {
-        return Err(Status::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")));
+        return Err(body_too_large());
     }
     Ok(<[Bytes; 1]>::try_from(chunks).map_or_else(|chunks| chunks.concat().into(), |[only]| only))
+}
+
+fn body_too_large() -> Status {
+    Status::too_large(format!("Request entity too large: limit is {BODY_LIMIT}"))
 }
 
 /// Whether a request asks to leave HTTP for another protocol.
@@ -144,5 +152,38 @@ async fn upgrade(api: ApiServer, identity: Identity, mut request: Request<Bytes>
             Body::stream(body.into_data_stream().filter_map(|chunk| std::future::ready(chunk.ok())))
         }),
         Err(error) => failure(&Status::internal(format!("the connection could not be upgraded: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::{Frame, SizeHint};
+
+    use super::*;
+
+    /// Announces a size and never gives a byte.
+    struct Announced(u64);
+
+    impl http_body::Body for Announced {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_announced_as_far_too_large_is_not_waited_for() {
+        assert_eq!(read(Announced(99_999_999_999)).await.unwrap_err().code, 413);
+        let small = tokio::time::timeout(std::time::Duration::from_secs(1), read(Announced(10)));
+        small.await.unwrap_err();
     }
 }

@@ -36,7 +36,7 @@ use crate::object::timestamp;
 use crate::status::{Result, Status};
 use crate::store::{Key, Store, Stored};
 
-pub(crate) use self::decode::parse_body;
+pub(crate) use self::decode::{parse_body, parse_object};
 use self::definitions::Installed;
 pub(crate) use self::delete::DeleteOptions;
 pub(crate) use self::list::{ListOptions, ListPage};

@@ -66,7 +66,7 @@ impl Target {
             Method::PATCH => "patch",
             Method::DELETE if name.is_empty() => "deletecollection",
             Method::DELETE => "delete",
-            _ => return Err(Status::bad_request(format!("the method {method} is not supported"))),
+            _ => return Err(Status::method_not_allowed()),
         };
         Ok(Self::Resource(ResourceRequest {
             verb,

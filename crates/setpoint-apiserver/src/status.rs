@@ -257,6 +257,11 @@ impl Status {
     }
 
     /// The requested resourceVersion is newer than the store's.
+    /// Worded as the filter for timeouts upstream words it.
+    pub(crate) fn timeout() -> Self {
+        Self::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
+    }
+
     pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {requested}, current: {current}");
         let mut status = Self::new(504, "Timeout", message);

@@ -1,6 +1,7 @@
 //! CEL validation rules of custom resources (`x-kubernetes-validations`).
 
 mod check;
+mod complexity;
 mod rule;
 mod value;
 
@@ -87,7 +88,7 @@ impl Rules {
     /// Every rule that does not parse, names a variable, function or field that is not there, or is no condition.
     pub fn compile(schema: &Schema) -> Result<Self, Vec<RuleError>> {
         let mut errors = Vec::new();
-        let root = compile(schema, "", &mut errors).unwrap_or_default();
+        let root = with_stack(|| compile(schema, "", &mut errors)).unwrap_or_default();
         if errors.is_empty() { Ok(Self { schema: schema.clone(), root }) } else { Err(errors) }
     }
 
@@ -104,7 +105,9 @@ impl Rules {
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if !self.is_empty() {
-            walk(&self.root, &self.schema, new, old, &FieldPath::root(), &CONTEXT, &mut errors);
+            with_stack(|| {
+                walk(&self.root, &self.schema, new, old, &FieldPath::root(), &CONTEXT, &mut errors);
+            });
         }
         errors
     }
@@ -130,6 +133,14 @@ impl Rules {
         }
         errors.extend(self.validate(new, old));
     }
+}
+
+/// Room for the parser and the interpreter, which recurse: both take tens of kilobytes for each level of the deepest
+/// expressions that [`complexity`] lets pass. Pages that are not touched cost nothing.
+const STACK: usize = 64 << 20;
+
+fn with_stack<T>(work: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK, STACK, work)
 }
 
 impl Level {

@@ -44,7 +44,7 @@ impl Registry {
         let mut place = place.clone();
         let resource = place.resource.clone();
         check_kind(&resource, &mut object)?;
-        let mut warnings = clean(&resource, &mut object, options.validation)?;
+        let mut warnings = clean(&resource, &mut object, options)?;
         // What the server adds from here on belongs to nobody.
         track(&resource, None, &mut object, options, "", tracked, self.clock.now());
         let _defining = self.defining(&resource);

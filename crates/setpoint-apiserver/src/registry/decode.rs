@@ -1,5 +1,7 @@
 //! From the bytes of a request to an object.
 
+mod json;
+
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value};
@@ -29,15 +31,29 @@ pub(crate) fn parse_body(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
 }
 
 pub(super) fn parse_json(body: &[u8]) -> Result<Value> {
-    serde_json::from_slice(body)
+    parse_object_json(body).map(|(value, _)| value)
+}
+
+fn parse_object_json(body: &[u8]) -> Result<(Value, Vec<String>)> {
+    json::parse(body)
         .map_err(|error| Status::bad_request(format!("error decoding the body as JSON: {error}")))
+}
+
+/// As [`parse_body`], and the fields that a JSON body gives more than once: the last one counts, and the writer is told.
+pub(crate) fn parse_object(headers: &HeaderMap, body: &[u8]) -> Result<(Value, Vec<String>)> {
+    match media_type(headers).as_str() {
+        "application/json" | "*/*" => parse_object_json(body),
+        _ => Ok((parse_body(headers, body)?, Vec::new())),
+    }
 }
 
 pub(super) fn parse_yaml(body: &[u8]) -> Result<Value> {
     let text = std::str::from_utf8(body)
         .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))?;
-    serde_saphyr::from_str(text)
-        .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))
+    let mut value = serde_saphyr::from_str(text)
+        .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))?;
+    json::whole_numbers(&mut value);
+    Ok(value)
 }
 
 /// Checks `apiVersion` and `kind` against the resource; built-in kinds may leave them out.

@@ -163,6 +163,10 @@ impl Registry {
                 ));
             }
             let (revision, start) = parse_token(text)?;
+            let now = self.store.revision();
+            if revision > now {
+                return Err(Status::too_large_version(revision, now));
+            }
             let snapshot = if revision == 0 {
                 self.store.snapshot(&resource.storage)
             } else {

@@ -70,7 +70,7 @@ impl Registry {
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;
             check_version(place, &new, old)?;
-            warnings.extend(clean(resource, &mut new, options.validation)?);
+            warnings.extend(clean(resource, &mut new, options)?);
             // What the server changes from here on belongs to nobody.
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
             let _defining = self.defining(resource);

@@ -29,6 +29,8 @@ pub(crate) struct WriteOptions {
     pub(crate) validation: FieldValidation,
     pub(crate) force: bool,
     pub(crate) force_given: bool,
+    /// What is wrong with the body although it could be read: fields that it gives twice.
+    pub(crate) duplicates: Vec<String>,
 }
 
 impl WriteOptions {
@@ -68,6 +70,7 @@ impl WriteOptions {
             validation,
             force: query.get("force") == Some("true"),
             force_given: query.get("force").is_some(),
+            duplicates: Vec::new(),
         })
     }
 }

@@ -62,11 +62,7 @@ pub(super) fn storage_form(resource: &Resource, mut object: Value) -> Value {
 }
 
 /// Drops what the schema does not know, with a warning or an error, and fills in defaults.
-pub(super) fn clean(
-    resource: &Resource,
-    object: &mut Value,
-    validation: FieldValidation,
-) -> Result<Vec<String>> {
+pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOptions) -> Result<Vec<String>> {
     let unknown = if let Some(custom) = resource.custom() {
         custom.complete(object)
     } else {
@@ -79,9 +75,9 @@ pub(super) fn clean(
         check_types(resource, object)?;
         unknown
     };
-    let texts = || unknown.iter().map(ToString::to_string);
-    match validation {
-        FieldValidation::Strict if !unknown.is_empty() => Err(Status::bad_request(format!(
+    let texts = || options.duplicates.iter().cloned().chain(unknown.iter().map(ToString::to_string));
+    match options.validation {
+        FieldValidation::Strict if texts().next().is_some() => Err(Status::bad_request(format!(
             "{0} in version \"{1}\" cannot be handled as a {0}: strict decoding error: {2}",
             resource.kind,
             resource.version,

@@ -19,6 +19,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A watch without a time limit ends after a random time between this and its double (upstream: `--min-request-timeout`).
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
+/// No watch is longer: no clock counts to the largest number that a client may write.
+const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// One line of a watch, before it is put into the form that the client asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchEvent {
@@ -32,6 +35,17 @@ pub(crate) enum WatchEvent {
     },
     /// The last line: why the watch cannot go on.
     Error(Status),
+}
+
+impl WatchEvent {
+    /// About how many bytes its line has.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Whole(event) => event.object.json.len(),
+            Self::Object(_, stored) => stored.json.len(),
+            Self::Bookmark { .. } | Self::Error(_) => 0,
+        }
+    }
 }
 
 /// A running watch. Nothing runs on its behalf: it moves when it is asked for the next events.
@@ -90,7 +104,7 @@ impl Registry {
         }
         let start = Instant::now();
         let limit = match options.timeout {
-            Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds).min(MAX_TIMEOUT),
             _ => self.entropy.jitter(MIN_TIMEOUT, 1.0),
         };
         Ok(WatchStream {

@@ -210,3 +210,16 @@ async fn built_in_kinds_are_pruned_and_typed() {
     wrong["spec"]["containers"][0]["image"] = 5.into();
     client.post(pods, &wrong).await.expect(400);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_would_overflow_the_stack_is_refused() {
+    let client = Client::admin(&server());
+    let nested = |depth: usize| format!("{}1 == 1{}", "(".repeat(depth), ")".repeat(depth));
+    for (rule, code) in [(nested(20_000), 422), (nested(60), 201), (vec!["1 == 1"; 900].join(" && "), 409)] {
+        let mut definition = definition();
+        let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["x-kubernetes-validations"] = json!([{"rule": rule}]);
+        client.post(DEFINITIONS, &definition).await.expect(code);
+    }
+    client.post(SITES, &site(&json!({"host": "a"}))).await.expect(201);
+}

@@ -104,3 +104,16 @@ async fn a_body_over_the_limit_gets_an_answer() {
         assert_eq!((code, &status["reason"]), (413, &json!("RequestEntityTooLarge")), "{alpn}");
     }
 }
+
+#[tokio::test]
+async fn long_headers_are_read() {
+    let api = ApiServer::builder().build();
+    let serving = api.serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let admin = format!("Bearer {}", api.issue_token(Identity::admin()).unwrap());
+    let long = "x".repeat(100_000);
+    for alpn in ["h2", "http/1.1"] {
+        let headers = [("authorization", admin.as_str()), ("x-long", &long)];
+        let (code, _) = fetch(&api, serving.address(), alpn, &headers).await;
+        assert_eq!(code, 200, "{alpn}");
+    }
+}

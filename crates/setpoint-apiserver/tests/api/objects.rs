@@ -1,4 +1,8 @@
-use http::Method;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use setpoint_apiserver::Identity;
 
@@ -262,4 +266,45 @@ async fn only_known_checks_are_healthy() {
     for unknown in ["/healthz/foo", "/livez/ping/foo", "/readyz/etcd"] {
         client.get(unknown).await.expect(404);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_is_given_twice_is_told_of() {
+    let client = Client::admin(&server());
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"1","k":"2"}}"#;
+    let send = async |path: &str| {
+        let request = Request::post(path).body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap();
+        client.answer(request).await
+    };
+    let strict = send(&format!("{MAPS}?fieldValidation=Strict")).await.expect(400);
+    assert_eq!(
+        strict["message"],
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: duplicate field \"data.k\""
+    );
+    let created = send(MAPS).await;
+    assert_eq!(created.warnings(), ["299 - \"duplicate field \\\"data.k\\\"\""]);
+    assert_eq!(created.expect(201)["data"], json!({"k": "2"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_client_is_drowned_in_warnings() {
+    let client = Client::admin(&server());
+    let mut object = map("a", &json!({}));
+    for index in 0..1000 {
+        object[format!("unknown{index}")] = 1.into();
+    }
+    assert_eq!(client.post(MAPS, &object).await.warnings().len(), 64);
+    let mut object = map("b", &json!({}));
+    object["x".repeat(100_000)] = 1.into();
+    let answer = client.post(MAPS, &object).await;
+    assert!(answer.warnings().is_empty());
+    answer.expect(201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_the_future_is_refused() {
+    let client = Client::admin(&server());
+    let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":9000000000000000000,"start":"a"}"#);
+    let refused = client.get(&format!("{MAPS}?limit=1&continue={token}")).await.expect(504);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
 }

@@ -1,3 +1,5 @@
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use setpoint_apiserver::ApiServer;
 use tokio::time::{Duration, Instant};
@@ -107,4 +109,34 @@ async fn the_first_object_of_a_kind_is_announced() {
         known.push(used.plural);
     }
     assert!(known.contains(&"namespaces".to_owned()), "{known:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_makes_its_lines_piece_by_piece() {
+    let client = Client::admin(&server());
+    let big = json!({"text": "x".repeat(50 << 10)});
+    for index in 0..20 {
+        let mut object = map(&format!("m{index}"), "a");
+        object["data"] = big.clone();
+        client.post(MAPS, &object).await.expect(201);
+    }
+    let request = Request::get(format!("{MAPS}?watch=true&timeoutSeconds=1")).body(Full::default()).unwrap();
+    let mut body = client.send(request).await.into_body();
+    let mut frames = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        frames.push(frame.data_ref().unwrap().len());
+    }
+    // A reader that stops holds one piece, not the state of the world.
+    assert!(frames.iter().sum::<usize>() > 1_000_000, "{frames:?}");
+    assert!(frames.iter().all(|&size| size < 128 << 10), "{frames:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_number_of_seconds_is_too_large() {
+    let client = Client::admin(&server());
+    for seconds in [i64::MAX, i64::MIN, -1, 0] {
+        let request = Request::get(format!("{MAPS}?watch=true&timeoutSeconds={seconds}"));
+        let answer = client.send(request.body(Full::default()).unwrap()).await;
+        assert_eq!(answer.status(), 200, "{seconds}");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube_cel::cel::{self, Context, ExecutionError, Program, objects::OptionalValue};
 use serde_json::Value;
 
-use super::{CONTEXT, RuleError, check, value::to_cel};
+use super::{CONTEXT, RuleError, check, complexity, value::to_cel};
 use crate::{
     field_error::{FieldError, FieldPath},
     schema::Schema,
@@ -40,6 +40,8 @@ impl Rule {
         };
         let optional_old_self = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
         let parse = |key: &str, expression: &str| {
+            complexity::check(expression)
+                .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
             let program = Program::compile(expression)
                 .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
             let (problems, may_be_bool) =
