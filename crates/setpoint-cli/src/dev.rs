@@ -17,7 +17,9 @@ use nix::unistd::Pid;
 use serde_json::json;
 use setpoint_apiserver::Serving;
 use setpoint_cluster::Cluster;
-use setpoint_node::{JoinOptions, MachineOptions, ProcessCluster, ProxyMode, Sandbox, TemporaryFolder};
+use setpoint_node::{
+    JoinOptions, MachineOptions, ProcessCluster, ProcessNodes, ProxyMode, Sandbox, TemporaryFolder,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -169,18 +171,11 @@ enum Machinery {
 }
 
 /// What stays alive as long as the cluster runs.
-enum Running {
-    Hollow(Cluster, #[expect(dead_code, reason = "serves until it is dropped")] Serving),
-    Process(Box<ProcessCluster>),
-}
-
-impl Running {
-    fn cluster(&self) -> &Cluster {
-        match self {
-            Self::Hollow(cluster, _) => cluster,
-            Self::Process(running) => &running.cluster,
-        }
-    }
+struct Running {
+    cluster: Cluster,
+    _serving: Vec<Serving>,
+    /// None with hollow nodes.
+    processes: Option<ProcessNodes>,
 }
 
 async fn serve(
@@ -194,11 +189,11 @@ async fn serve(
     let running = start(options, data.path(), nodes).await?;
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path().join("kubeconfig"));
     // What runs inside the sandbox reaches the API server there, wherever else it listens.
-    let inside = matches!(running, Running::Process(_)) && !options.command.is_empty();
+    let inside = running.processes.is_some() && !options.command.is_empty();
     let url =
         if inside { format!("https://127.0.0.1:{}", address.port()) } else { format!("https://{address}") };
     let text =
-        running.cluster().api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
+        running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
     write_private(&kubeconfig, &text).map_err(|source| DevError::Unwritable {
         path: kubeconfig.clone(),
         option: "--kubeconfig",
@@ -225,7 +220,7 @@ async fn start(options: &Options, data: &Path, nodes: Machinery) -> Result<Runni
             let builder = Cluster::builder().hollow_nodes(options.node_count).data_dir(data);
             let cluster = builder.start().await.map_err(|error| failed(&error))?;
             let serving = cluster.api().serve(listener).map_err(|error| failed(&error))?;
-            Ok(Running::Hollow(cluster, serving))
+            Ok(Running { cluster, _serving: vec![serving], processes: None })
         }
         Machinery::Process(sandbox) => {
             let machine = MachineOptions {
@@ -235,7 +230,8 @@ async fn start(options: &Options, data: &Path, nodes: Machinery) -> Result<Runni
             };
             let join = JoinOptions { nodes: options.node_count, ..JoinOptions::default() };
             let running = ProcessCluster::start(sandbox, &machine, &join).await;
-            Ok(Running::Process(Box::new(running.map_err(|error| failed(&error))?)))
+            let ProcessCluster { cluster, nodes, serving, .. } = running.map_err(|error| failed(&error))?;
+            Ok(Running { cluster, _serving: serving, processes: Some(nodes) })
         }
     }
 }

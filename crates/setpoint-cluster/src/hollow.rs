@@ -106,6 +106,7 @@ struct State {
 struct HollowSandbox {
     address: IpAddr,
     volumes: BTreeMap<String, VolumeFiles>,
+    ended: watch::Sender<bool>,
 }
 
 struct HollowContainer {
@@ -172,6 +173,23 @@ impl HollowRuntime {
     pub fn exit(&self, namespace: &str, pod: &str, container: &str, code: i32) -> bool {
         let running = self.running(namespace, pod, container);
         running.is_some_and(|id| self.end(&id, code))
+    }
+
+    /// Ends a pod's sandbox by itself, and with it everything in it, as a kill of its first process would. False when it is not
+    /// here.
+    pub fn end_sandbox(&self, namespace: &str, pod: &str) -> bool {
+        let containers: Vec<_> = {
+            let state = self.0.state.lock();
+            let sandbox =
+                state.sandboxes.iter().find(|(key, _)| key.namespace == namespace && key.name == pod);
+            let Some((key, sandbox)) = sandbox else { return false };
+            sandbox.ended.send_replace(true);
+            state.containers.iter().filter(|(_, run)| run.pod == *key).map(|(id, _)| id.clone()).collect()
+        };
+        for id in &containers {
+            self.end(id, 137);
+        }
+        true
     }
 
     /// Writes a line to a running container's log. False when it does not run here.
@@ -287,7 +305,7 @@ impl Runtime for HollowRuntime {
 
     async fn create_sandbox(&self, config: &SandboxConfig) -> Result<Sandbox, RuntimeError> {
         let mut state = self.0.state.lock();
-        if let Some(sandbox) = state.sandboxes.get(&config.pod) {
+        if let Some(sandbox) = state.sandboxes.get(&config.pod).filter(|sandbox| !*sandbox.ended.borrow()) {
             return Ok(Sandbox { addresses: vec![sandbox.address] });
         }
         let used: BTreeSet<IpAddr> = state.sandboxes.values().map(|sandbox| sandbox.address).collect();
@@ -299,9 +317,19 @@ impl Runtime for HollowRuntime {
         let (host, address) =
             address.ok_or_else(|| RuntimeError::Unsupported("more than 253 pods".into()))?;
         state.next_address = u8::try_from((host - 1) % 253).unwrap_or(0);
-        let sandbox = HollowSandbox { address, volumes: BTreeMap::new() };
+        let sandbox = HollowSandbox { address, volumes: BTreeMap::new(), ended: watch::Sender::new(false) };
         state.sandboxes.insert(config.pod.clone(), sandbox);
         Ok(Sandbox { addresses: vec![address] })
+    }
+
+    async fn sandbox_ended(&self, pod: &PodRef) {
+        let ended = self.0.state.lock().sandboxes.get(pod).map(|sandbox| sandbox.ended.subscribe());
+        if let Some(mut ended) = ended
+            && ended.wait_for(|ended| *ended).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
     }
 
     async fn remove_sandbox(&self, pod: &PodRef) -> Result<(), RuntimeError> {

@@ -63,6 +63,29 @@ async fn node_that_comes_back_soon_changes_nothing_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_whose_sandbox_ended_goes_on_in_a_new_one() {
+    let world = World::start(Cluster::builder()).await;
+    world.create_set("web", json!({"replicas": 1})).await;
+    let before = world.pod("web-0", |pod| ready(pod) == "True").await;
+    let node = world.cluster.node("hollow-0").unwrap();
+    assert!(node.end_sandbox("default", "web-0"));
+    let restarted =
+        |pod: &Value| ready(pod) == "True" && pod["status"]["containerStatuses"][0]["restartCount"] == 1;
+    let after = world.pod("web-0", restarted).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "the same pod");
+    let address = &after["status"]["podIP"];
+    assert_ne!(address, &before["status"]["podIP"], "a new address, as from a real kubelet");
+    assert_eq!(after["status"]["podIPs"], json!([{"ip": address}]), "and the old one is gone");
+    let terminated = &after["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!(terminated["exitCode"], 137);
+    // At rest again: nothing is written any more.
+    let version = after["metadata"]["resourceVersion"].clone();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.pod("web-0", restarted).await["metadata"]["resourceVersion"], version);
+    assert!(!node.end_sandbox("default", "no-such-pod"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn logs_of_this_run_and_the_last() {
     let world = World::start(Cluster::builder()).await;
     world.create_set("web", json!({"replicas": 1})).await;

@@ -86,18 +86,35 @@ impl Runtime for ProcessRuntime {
     async fn create_sandbox(&self, config: &SandboxConfig) -> Result<Sandbox, RuntimeError> {
         let existing = self.shared.pods.lock().get(&config.pod.uid).cloned();
         let pod = match existing {
-            Some(pod) => pod,
-            None => Pod::create(&self.shared, self.number, config).await?,
+            Some(pod) if !pod.process.has_ended() => pod,
+            ended => {
+                if let Some(ended) = ended {
+                    // The kernel may still be at it; what comes next uses the same volumes.
+                    ended.end().await?;
+                }
+                Pod::create(&self.shared, self.number, config).await?
+            }
         };
         let address = pod.own_address().unwrap_or(self.address);
         Ok(Sandbox { addresses: vec![IpAddr::V4(address)] })
+    }
+
+    async fn sandbox_ended(&self, pod: &PodRef) {
+        let existing = self.shared.pods.lock().get(&pod.uid).cloned();
+        if let Some(existing) = existing {
+            existing.process.ended().await;
+            if !existing.is_removed() {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
     }
 
     async fn remove_sandbox(&self, pod: &PodRef) -> Result<(), RuntimeError> {
         // It stays in the table until it is really gone, so that a dropped future can be repeated.
         let existing = self.shared.pods.lock().get(&pod.uid).cloned();
         if let Some(existing) = existing {
-            existing.end().await?;
+            existing.remove().await?;
             self.shared.pods.lock().remove(&pod.uid);
         }
         self.containers.lock().retain(|_, container| container.pod.name.uid != pod.uid);

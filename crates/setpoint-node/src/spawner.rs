@@ -70,6 +70,8 @@ pub(crate) struct PodProcess {
     handle: OwnedFd,
     channel: Arc<Channel>,
     events: Arc<Mutex<Events>>,
+    /// True once the first process is gone.
+    gone: watch::Receiver<bool>,
     reader: JoinHandle<()>,
     next: AtomicU64,
 }
@@ -93,8 +95,21 @@ impl PodProcess {
         let handle = unsafe { OwnedFd::from_raw_fd(raw as RawFd) };
         let channel = Arc::new(Channel::new(socket)?);
         let events = Arc::new(Mutex::new(Events::default()));
-        let reader = tokio::spawn(read_events(Arc::clone(&channel), Arc::clone(&events)));
-        Ok(Self { pid, handle, channel, events, reader, next: AtomicU64::new(1) })
+        let (sender, gone) = watch::channel(false);
+        let reader = tokio::spawn(read_events(Arc::clone(&channel), Arc::clone(&events), sender));
+        Ok(Self { pid, handle, channel, events, gone, reader, next: AtomicU64::new(1) })
+    }
+
+    /// Whether the first process is gone, and everything in the pod with it.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.gone.borrow()
+    }
+
+    /// Waits until the first process is gone.
+    pub(crate) async fn ended(&self) {
+        let mut gone = self.gone.clone();
+        // The sender is dropped only after it has said so, or together with this.
+        let _ = gone.wait_for(|gone| *gone).await;
     }
 
     fn kill(&self) {
@@ -214,7 +229,7 @@ impl Process {
     }
 }
 
-async fn read_events(channel: Arc<Channel>, events: Arc<Mutex<Events>>) {
+async fn read_events(channel: Arc<Channel>, events: Arc<Mutex<Events>>, gone: watch::Sender<bool>) {
     loop {
         match channel.receive::<PodEvent>().await {
             Ok(Some((event, _))) => handle(&mut events.lock(), event),
@@ -225,6 +240,8 @@ async fn read_events(channel: Arc<Channel>, events: Arc<Mutex<Events>>) {
             }
         }
     }
+    // Before the processes' ends are told: they are to be seen as ends of the whole pod.
+    gone.send_replace(true);
     let mut events = events.lock();
     events.gone = true;
     events.set_up = None;

@@ -130,7 +130,7 @@ impl ContainerMachine {
     }
 
     pub fn succeeded(&self) -> bool {
-        matches!(&self.state, State::Exited { run, .. } if run.exit_code == 0)
+        matches!(&self.state, State::Exited { run, restart: None, .. } if run.exit_code == 0)
     }
 
     /// Ended for good.
@@ -365,6 +365,13 @@ impl ContainerMachine {
                 ))
             }
             _ => None,
+        }
+    }
+
+    /// Lets an init container that had succeeded run once more, for a new sandbox.
+    pub fn run_again(&mut self, now: Timestamp) {
+        if let State::Exited { at, restart: restart @ None, .. } = &mut self.state {
+            (*at, *restart) = (now, Some(now));
         }
     }
 

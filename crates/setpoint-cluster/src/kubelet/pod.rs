@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! Prepare ─▶ init containers one by one ─▶ containers ─▶ … ─▶ all stopped ─▶ RemoveSandbox ─▶ Finalize
+//!    ▲                                                  │
+//!    └──────────────── sandbox ended ◀──────────────────┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -30,6 +32,8 @@ pub enum Event {
     Gone,
     /// Volumes and sandbox are there, or not (reason of the event, message).
     Prepared(Result<Sandbox, (String, String)>),
+    /// The sandbox has ended by itself; the exits of its containers follow.
+    SandboxEnded,
     /// A start ended.
     Started { container: String, result: Result<(ContainerId, Image), StartFailure> },
     /// A run ended.
@@ -95,9 +99,16 @@ pub enum Effect {
 
 #[derive(Clone, Debug)]
 enum Preparation {
-    Due { at: Timestamp, wait: Duration },
-    Running { wait: Duration },
+    Due {
+        at: Timestamp,
+        wait: Duration,
+    },
+    Running {
+        wait: Duration,
+    },
     Done(Sandbox),
+    /// The sandbox has ended: a new one is made once no container counts as running.
+    Lost,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +236,12 @@ impl PodMachine {
                         Preparation::Due { at: later(turn.now, wait), wait: (wait * 2).min(PREPARE_LONGEST) };
                 }
             }
+            Event::SandboxEnded => {
+                // Removed in order, or replaced already.
+                if matches!(self.preparation, Preparation::Done(_)) && !self.ending {
+                    self.preparation = Preparation::Lost;
+                }
+            }
             Event::Started { container, result } => {
                 if let Some(container) = self.find(&container) {
                     let restart = restart(container.role);
@@ -294,6 +311,7 @@ impl PodMachine {
             }
             return;
         }
+        self.replace_sandbox(turn);
         match self.preparation {
             Preparation::Due { at, wait } if at <= turn.now => {
                 self.preparation = Preparation::Running { wait };
@@ -310,6 +328,22 @@ impl PodMachine {
             }
             _ => {}
         }
+    }
+
+    /// Begins again in a new sandbox when the old one has ended: init containers run again, then the others as their
+    /// restart policy and back-off say (`computePodActions` in `pkg/kubelet/kuberuntime` upstream).
+    fn replace_sandbox(&mut self, turn: &mut Turn) {
+        if !matches!(self.preparation, Preparation::Lost)
+            || !self.containers.iter().all(ContainerMachine::quiet)
+        {
+            return;
+        }
+        let message = "Pod sandbox changed, it will be killed and re-created.".to_owned();
+        turn.effects.push(Effect::Note { container: None, note: Note::normal("SandboxChanged", message) });
+        for container in self.containers.iter_mut().filter(|container| container.role == Role::Init) {
+            container.run_again(turn.now);
+        }
+        self.preparation = Preparation::Due { at: turn.now, wait: PREPARE_FIRST };
     }
 
     /// Stops containers, then sidecars, then removes the sandbox, then the pod.

@@ -121,15 +121,16 @@ impl PodMachine {
         if of_role(Role::Init).any(|container| container.finished() && !container.succeeded()) {
             return "Failed";
         }
-        if of_role(Role::Init).any(|container| !container.succeeded()) {
+        let never_ran = |container: &ContainerMachine| {
+            matches!(container.state, State::Waiting { .. }) && container.last.is_none()
+        };
+        // Init containers that run again in a new sandbox do not make it pending again.
+        if of_role(Role::Init).any(|container| !container.succeeded()) && of_role(Role::Main).all(never_ran) {
             return "Pending";
         }
         if self.is_terminal() {
             return if of_role(Role::Main).all(ContainerMachine::succeeded) { "Succeeded" } else { "Failed" };
         }
-        let never_ran = |container: &ContainerMachine| {
-            matches!(container.state, State::Waiting { .. }) && container.last.is_none()
-        };
         if of_role(Role::Main).any(never_ran) { "Pending" } else { "Running" }
     }
 

@@ -43,11 +43,19 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Makes the pod's shared part: namespaces, address, host name, name resolution, and the volumes'
     /// directories (those of [`VolumeSource::Files`] empty for now). Calling it again for a pod whose
-    /// sandbox exists gives the same sandbox.
+    /// sandbox exists gives the same sandbox; for one whose sandbox [has ended](Self::sandbox_ended) a new one, with the
+    /// volumes and logs of before.
     fn create_sandbox(
         &self,
         config: &SandboxConfig,
     ) -> impl Future<Output = Result<Sandbox, RuntimeError>> + Send;
+
+    /// Waits until the pod's sandbox has ended by itself, and everything in it with it: its first process was killed.
+    /// Known at once when [`wait`](Self::wait) reports a container that this ended. Goes on waiting for
+    /// one that is removed in order or not there. The provided implementation is for runtimes whose sandboxes last.
+    fn sandbox_ended(&self, _pod: &PodRef) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 
     /// Kills what still runs in the sandbox and removes it with its containers, their logs and its emptyDir
     /// and file volumes; directories of persistent volumes stay. A sandbox that does not exist is no error.

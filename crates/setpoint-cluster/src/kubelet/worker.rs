@@ -1,9 +1,11 @@
 //! Runs one pod's machine: feeds it what happens, carries out what it asks for, publishes its status.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, FutureExt, select};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
@@ -12,7 +14,7 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 use setpoint_clock::Clock;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::backoff::elapsed;
@@ -87,6 +89,8 @@ pub struct Worker<R> {
     events: mpsc::UnboundedReceiver<Event>,
     sender: mpsc::UnboundedSender<Event>,
     tasks: JoinSet<()>,
+    /// Makes the sandbox and looks after it as long as it lasts.
+    sandbox: Option<AbortHandle>,
     published: Option<Value>,
 }
 
@@ -107,6 +111,7 @@ impl<R: Runtime> Worker<R> {
             events,
             sender: sender.clone(),
             tasks: JoinSet::new(),
+            sandbox: None,
             published: None,
         };
         (worker, sender, view_receiver)
@@ -173,16 +178,28 @@ impl<R: Runtime> Worker<R> {
         match effect {
             Effect::Prepare => {
                 let latest = self.pod.subscribe();
-                self.tasks.spawn(async move {
+                let task = self.tasks.spawn(async move {
                     let issued = node.clock.now();
                     let result = prepare(&node, &pod).await;
                     let prepared = result.as_ref().ok().cloned();
                     let _ = sender.send(Event::Prepared(result.map(|(sandbox, _)| sandbox)));
-                    if let Some((sandbox, tokens)) = prepared.filter(|_| has_file_volumes(&pod)) {
+                    let Some((sandbox, tokens)) = prepared else { return };
+                    let name = pod_ref(&pod);
+                    let ended = pin!(node.runtime.sandbox_ended(&name));
+                    if has_file_volumes(&pod) {
                         let facts = facts(&node, &pod, Some(&sandbox));
-                        refresh_volumes(&node, latest, &facts, tokens, issued).await;
+                        let refresh = pin!(refresh_volumes(&node, latest, &facts, tokens, issued));
+                        if let Either::Left(((), ended)) = select(refresh, ended).await {
+                            ended.await;
+                        }
+                    } else {
+                        ended.await;
                     }
+                    let _ = sender.send(Event::SandboxEnded);
                 });
+                if let Some(older) = self.sandbox.replace(task) {
+                    older.abort();
+                }
             }
             Effect::Start { container, attempt } => {
                 self.tasks.spawn(async move {
@@ -197,6 +214,10 @@ impl<R: Runtime> Worker<R> {
                         message: Some(format!("The container could not be located: {error}")),
                         finished_at: node.clock.now(),
                     });
+                    // Before the exit, which would otherwise be answered by a start in a sandbox that is no more.
+                    if node.runtime.sandbox_ended(&pod_ref(&pod)).now_or_never().is_some() {
+                        let _ = sender.send(Event::SandboxEnded);
+                    }
                     let _ = sender.send(Event::Exited { container, id, exit });
                 });
             }
@@ -326,8 +347,11 @@ pub fn by_kubelet() -> PatchParams {
     PatchParams { field_manager: Some("kubelet".into()), ..PatchParams::default() }
 }
 
-/// Conditions merge by type: what is absent has to be removed by name.
+/// Conditions merge by type, and addresses by themselves: what is absent has to be removed.
 fn with_explicit_removals(mut status: Value) -> Value {
+    if let Some(addresses) = status.get_mut("podIPs").and_then(Value::as_array_mut) {
+        addresses.push(json!({"$patch": "replace"}));
+    }
     for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
         for field in ["reason", "message"] {
             if condition.get(field).is_none() {

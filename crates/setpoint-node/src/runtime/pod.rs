@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use setpoint_cluster::kubelet::{PodRef, RuntimeError, SandboxConfig, Signal};
@@ -28,6 +29,7 @@ pub(crate) struct Pod {
     pub(super) hostname: String,
     /// The newest process of each container.
     pub(super) newest: Mutex<BTreeMap<String, Process>>,
+    removed: AtomicBool,
 }
 
 impl Pod {
@@ -71,6 +73,7 @@ impl Pod {
             files: files::of_pod(config, &hostname, address),
             hostname,
             newest: Mutex::default(),
+            removed: AtomicBool::new(false),
         });
         shared.pods.lock().insert(config.pod.uid.clone(), Arc::clone(&pod));
         Ok(pod)
@@ -87,6 +90,17 @@ impl Pod {
             what: format!("volume {name:?} of pod {}", self.name),
             source: std::io::ErrorKind::NotFound.into(),
         })
+    }
+
+    /// Ends it for good.
+    pub(super) async fn remove(&self) -> Result<(), RuntimeError> {
+        self.removed.store(true, Ordering::Relaxed);
+        self.end().await
+    }
+
+    /// Whether it ends because it is removed.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// Kills everything in it.

@@ -68,7 +68,8 @@ pub(super) fn make(
             }
             VolumeSource::EmptyDir { memory, size_limit } => {
                 make_writable(&own, group)?;
-                if *memory {
+                // A pod that gets a new sandbox keeps it.
+                if *memory && !is_mounted(&own) {
                     mount_memory(&own, *size_limit, group)?;
                 }
                 own
@@ -119,6 +120,12 @@ fn give_to_group(path: &Path, group: u32) -> io::Result<()> {
     chown(path, None, Some(group))?;
     let bits = if meta.is_dir() { 0o2770 } else { 0o660 };
     fs::set_permissions(path, fs::Permissions::from_mode(meta.mode() & 0o7777 | bits))
+}
+
+/// Whether another file system is mounted at a directory.
+fn is_mounted(path: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
+    path.parent().is_some_and(|parent| device(parent) != device(path))
 }
 
 fn mount_memory(path: &Path, size: Option<u64>, group: Option<u32>) -> Result<(), RuntimeError> {

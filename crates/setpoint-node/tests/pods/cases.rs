@@ -14,7 +14,8 @@ use setpoint_cluster::kubelet::{
 use setpoint_node::{EnterError, JoinOptions, MachineOptions, ProcessCluster, ProxyMode, Sandbox};
 
 use crate::cluster::{
-    a_pod_through_the_kubelet, a_stateful_set_of_servers, services_and_names, services_without_nftables,
+    a_pod_through_the_kubelet, a_pod_whose_first_process_is_killed, a_stateful_set_of_servers,
+    services_and_names, services_without_nftables,
 };
 use crate::machine::{World, mount};
 use crate::{DIRECTORY, REFUSED};
@@ -50,6 +51,7 @@ cases![
     an_unpacked_image,
     the_nodes_network,
     a_pod_through_the_kubelet,
+    a_pod_whose_first_process_is_killed,
     a_stateful_set_of_servers,
     creation_is_quick_and_removal_is_complete,
 ];

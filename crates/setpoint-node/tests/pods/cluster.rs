@@ -100,14 +100,95 @@ pub async fn services_and_names(world: &World) {
     }
 }
 
+/// Waits until a pod is as wanted.
+async fn until(world: &World, name: &str, what: &str, done: &dyn Fn(&Pod) -> bool) -> Pod {
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    let mut last = None;
+    for _ in 0..400 {
+        last = pods.get_opt(name).await.unwrap();
+        if last.as_ref().is_some_and(done) {
+            return last.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}; at last: {}", serde_json::to_string_pretty(&last.and_then(|pod| pod.status)).unwrap());
+}
+
+fn ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+}
+
+/// What the machine offers as the distribution's own image.
+fn own_image(world: &World) -> String {
+    let own = |name: &String| name.starts_with("debian") || name.starts_with("ubuntu");
+    world.nodes[0].images().into_iter().find(own).unwrap()
+}
+
+pub async fn a_pod_whose_first_process_is_killed(world: &World) {
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    let script = "echo run >> /memory/runs; echo run >> /data/runs; exec sleep 424242";
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
+    let pod = json!({
+        "metadata": {"name": "resurrected"},
+        "spec": {
+            "nodeName": "node-1",
+            "terminationGracePeriodSeconds": 1,
+            "initContainers": [{"name": "init", "image": own_image(world), "command": ["sh", "-c", "echo init >> /data/runs"],
+                "volumeMounts": [mount("data")]}],
+            "containers": [{"name": "main", "image": own_image(world), "command": ["sh", "-c", script],
+                "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
+                "volumeMounts": [mount("data"), mount("memory")]}],
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "memory", "emptyDir": {"medium": "Memory"}}],
+        },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let before = until(world, "resurrected", "ready", &ready).await;
+    let first = first_process_of("sleep\0424242\0");
+    nix::sys::signal::kill(first, nix::sys::signal::Signal::SIGKILL).unwrap();
+
+    let restarted = |pod: &Pod| {
+        let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+        ready(pod) && containers.is_some_and(|all| all[0].restart_count == 1)
+    };
+    let after = until(world, "resurrected", "ready again after one restart", &restarted).await;
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+    let (old, new) = (before.status.unwrap(), after.status.unwrap());
+    assert_ne!(new.pod_ip, old.pod_ip, "a new sandbox has a new address");
+    assert_eq!(new.pod_ips.unwrap().len(), 1);
+    assert_eq!(new.init_container_statuses.unwrap()[0].restart_count, 1, "init containers run again");
+    assert_ne!(first_process_of("sleep\0424242\0"), first);
+    // Volumes are the pod's, not the sandbox's.
+    let volumes = world.data.join("pods").join(after.metadata.uid.as_deref().unwrap()).join("volumes");
+    let runs = |volume: &str| std::fs::read_to_string(volumes.join(volume).join("runs")).unwrap();
+    assert_eq!(
+        (runs("data"), runs("memory")),
+        ("init\nrun\ninit\nrun\n".to_owned(), "run\nrun\n".to_owned())
+    );
+
+    let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(world.client.clone(), "default");
+    let events = events.list(&kube::api::ListParams::default()).await.unwrap().items;
+    let changed =
+        |event: &&k8s_openapi::api::events::v1::Event| event.reason.as_deref() == Some("SandboxChanged");
+    assert_eq!(events.iter().filter(changed).count(), 1, "{events:#?}");
+    delete(&pods, "resurrected").await;
+}
+
+/// The process that started the one with this command line.
+fn first_process_of(command: &str) -> nix::unistd::Pid {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let found = processes
+        .map(|entry| entry.path())
+        .find(|path| std::fs::read_to_string(path.join("cmdline")).is_ok_and(|line| line == command));
+    let status = std::fs::read_to_string(found.unwrap().join("status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    nix::unistd::Pid::from_raw(parent.trim().parse().unwrap())
+}
+
 pub async fn a_pod_through_the_kubelet(world: &World) {
     let _server = tokio::net::TcpListener::bind((setpoint_node::GATEWAY, API_PORT)).await.unwrap();
     apply::<ConfigMap>(world, json!({"metadata": {"name": "config"}, "data": {"greeting": "hello\n"}})).await;
-    let image = world.nodes[0]
-        .images()
-        .into_iter()
-        .find(|name| name.starts_with("debian") || name.starts_with("ubuntu"))
-        .unwrap();
+    let image = own_image(world);
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
     let pod = json!({
         "metadata": {"name": "whole"},
@@ -128,25 +209,7 @@ pub async fn a_pod_through_the_kubelet(world: &World) {
         },
     });
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    let status = async |what: &str, done: &dyn Fn(&Pod) -> bool| {
-        let mut last = None;
-        for _ in 0..200 {
-            last = pods.get_opt("whole").await.unwrap();
-            if last.as_ref().is_some_and(done) {
-                return last;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!(
-            "{what}; at last: {}",
-            serde_json::to_string_pretty(&last.and_then(|pod| pod.status)).unwrap()
-        );
-    };
-    let ready = |pod: &Pod| {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
-    };
-    let found = status("ready", &ready).await.unwrap();
+    let found = until(world, "whole", "ready", &ready).await;
     assert!(found.status.as_ref().unwrap().pod_ip.as_ref().unwrap().starts_with("10.244."));
     let logs = world.data.join("pods").join(found.metadata.uid.unwrap()).join("logs");
     let log = || -> String {
@@ -171,15 +234,20 @@ pub async fn a_pod_through_the_kubelet(world: &World) {
             .and_then(|all| all.first()?.last_state.as_ref()?.terminated.as_ref().map(|end| end.exit_code))
             == Some(137)
     };
-    status("the exit code of the first run", &restarted).await;
-    pods.delete("whole", &DeleteParams::default()).await.unwrap();
-    for _ in 0..200 {
-        if pods.get_opt("whole").await.unwrap().is_none() {
+    until(world, "whole", "the exit code of the first run", &restarted).await;
+    delete(&pods, "whole").await;
+}
+
+/// Deletes a pod and waits until it is gone.
+async fn delete(pods: &Api<Pod>, name: &str) {
+    pods.delete(name, &DeleteParams::default()).await.unwrap();
+    for _ in 0..400 {
+        if pods.get_opt(name).await.unwrap().is_none() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the pod should be gone");
+    panic!("pod {name} should be gone; at last: {:#?}", pods.get_opt(name).await);
 }
 
 /// A second machine cannot be had in one sandbox, so that this runs the proxy beside it, in a process of its own.

@@ -12,6 +12,7 @@ struct World {
     machine: PodMachine,
     now: Timestamp,
     runs: u32,
+    sandboxes: u8,
     running: BTreeMap<String, ContainerId>,
     /// Effects that were not answered by the world itself.
     open: Vec<Effect>,
@@ -42,6 +43,7 @@ impl World {
             machine: PodMachine::new(Arc::new(pod(spec)), now),
             now,
             runs: 0,
+            sandboxes: 0,
             running: BTreeMap::new(),
             open: Vec::new(),
             notes: Vec::new(),
@@ -56,8 +58,12 @@ impl World {
         while let Some(event) = queue.pop() {
             for effect in self.machine.step(event, self.now) {
                 match effect {
-                    Effect::Prepare => queue
-                        .insert(0, Event::Prepared(Ok(Sandbox { addresses: vec![[10, 0, 0, 1].into()] }))),
+                    Effect::Prepare => {
+                        assert!(self.running.is_empty(), "the sandbox is replaced under {:?}", self.running);
+                        self.sandboxes += 1;
+                        let addresses = vec![[10, 0, 0, self.sandboxes].into()];
+                        queue.insert(0, Event::Prepared(Ok(Sandbox { addresses })));
+                    }
                     Effect::Start { container, .. } => {
                         assert!(!self.running.contains_key(&container), "{container} is started twice");
                         self.runs += 1;
@@ -112,6 +118,14 @@ impl World {
             );
         }
         self.now = at(second);
+    }
+
+    /// Ends the sandbox and everything in it.
+    fn end_sandbox(&mut self) {
+        self.send(Event::SandboxEnded);
+        for name in self.running.keys().cloned().collect::<Vec<_>>() {
+            self.exit(&name, 137);
+        }
     }
 
     fn delete(&mut self, grace: i64) {
@@ -325,12 +339,74 @@ fn missing_image_waits_and_is_asked_for_again() {
     assert_eq!(machine.phase(), "Pending");
 }
 
+#[test]
+fn a_pod_whose_sandbox_ended_begins_again_in_a_new_one() {
+    let mut world = World::new(json!({
+        "initContainers": [{"name": "init", "image": "i"}, {"name": "side", "image": "i", "restartPolicy": "Always"}],
+        "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}],
+    }));
+    world.exit("init", 0);
+    assert_eq!((world.runs, world.json()["podIP"].clone()), (4, json!("10.0.0.1")));
+    world.now = at(100);
+    world.end_sandbox();
+    assert_eq!(world.json()["podIP"], "10.0.0.2", "another sandbox, another address");
+    assert_eq!(world.running.keys().collect::<Vec<_>>(), ["init"], "from the beginning");
+    assert_eq!((world.phase().as_str(), world.condition("Ready").as_str()), ("Running", "False"));
+    assert_eq!(world.condition("Initialized"), "False");
+    world.exit("init", 0);
+    assert_eq!(world.running.keys().collect::<Vec<_>>(), ["a", "b", "side"]);
+    let status = world.json();
+    for (list, index) in [
+        ("initContainerStatuses", 0),
+        ("initContainerStatuses", 1),
+        ("containerStatuses", 0),
+        ("containerStatuses", 1),
+    ] {
+        assert_eq!(status[list][index]["restartCount"], 1, "{status}");
+    }
+    assert_eq!(status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 137);
+    assert_eq!(world.condition("Ready"), "True");
+    assert_eq!(world.reasons().iter().filter(|reason| **reason == "SandboxChanged").count(), 1);
+    // The second time they back off, in the new sandbox.
+    world.end_sandbox();
+    world.exit("init", 0);
+    assert!(!world.running.contains_key("a"));
+    assert_eq!(world.json()["podIP"], "10.0.0.3");
+    world.until(110);
+    assert!(world.running.contains_key("a"));
+}
+
+#[test]
+fn a_pod_that_restarts_nothing_fails_with_its_sandbox() {
+    for (policy, phase, sandboxes) in [("Never", "Failed", 1), ("OnFailure", "Running", 2)] {
+        let mut world = World::new(json!({
+            "restartPolicy": policy,
+            "containers": [{"name": "done", "image": "i"}, {"name": "c", "image": "i"}],
+        }));
+        world.exit("done", 0);
+        world.end_sandbox();
+        assert_eq!((world.phase().as_str(), world.sandboxes), (phase, sandboxes), "{policy}");
+        assert!(!world.running.contains_key("done"), "it has succeeded");
+    }
+}
+
+#[test]
+fn a_sandbox_that_ended_is_not_replaced_in_a_pod_on_its_way_out() {
+    let mut world = World::new(json!({}));
+    world.stubborn = true;
+    world.delete(10);
+    world.end_sandbox();
+    assert!(world.machine.is_over());
+    assert_eq!((world.sandboxes, world.open.as_slice()), (1, &[Effect::Finalize][..]));
+}
+
 #[derive(Debug, Clone)]
 enum Act {
     Exit(usize, i32),
     Wait(i64),
     Delete(i64),
     Probe(bool),
+    EndSandbox,
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -339,6 +415,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0..400i64).prop_map(Act::Wait),
         1 => (0..60i64).prop_map(Act::Delete),
         3 => any::<bool>().prop_map(Act::Probe),
+        1 => Just(Act::EndSandbox),
     ]
 }
 
@@ -381,6 +458,7 @@ proptest! {
                     end = Some(world.now.as_second() + grace.max(1) + 2);
                 }
                 Act::Delete(_) => {}
+                Act::EndSandbox => world.end_sandbox(),
                 Act::Probe(passed) => {
                     if let Some(index) = world.open.iter().position(|effect| matches!(effect, Effect::Probe { .. })) {
                         let Effect::Probe { container, id, kind, .. } = world.open.remove(index) else { unreachable!() };
