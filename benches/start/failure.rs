@@ -11,6 +11,8 @@ pub(crate) enum Failure {
     Api(#[from] kube::Error),
     #[error(transparent)]
     Env(#[from] setpoint_test::EnvError),
+    #[error(transparent)]
+    ControlPlane(#[from] setpoint_test::ControlPlaneError),
 }
 
 impl Failure {

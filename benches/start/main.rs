@@ -15,6 +15,9 @@ mod measure;
 mod program;
 mod report;
 mod upstream;
+#[path = "../../crates/setpoint/examples/website.rs"]
+#[allow(dead_code, reason = "the example is a program: its main is not called here")]
+mod website;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,12 @@ use parking_lot::Mutex;
 /// no words appear, and no characters that look alike.
 const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
+/// `bytes` as characters of generated names, one for each byte, as `rand.SafeEncodeString` upstream: for names that follow
+/// from a hash.
+pub fn name_characters(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()])).collect()
+}
+
 /// A shared, seedable source of randomness. Clones draw from the same stream.
 ///
 /// Not for keys, passwords or tokens: those come from the TLS library's secure generator.

@@ -10,4 +10,4 @@ mod clock;
 mod entropy;
 
 pub use clock::Clock;
-pub use entropy::Entropy;
+pub use entropy::{Entropy, name_characters};

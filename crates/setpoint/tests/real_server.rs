@@ -6,9 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,9 +21,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint::{Action, AnyController, Context, Controller, Reconciler, Result, Runtime};
+use setpoint_test::{ControlPlane, throughout};
 use tokio_util::sync::CancellationToken;
-
-const TOKEN: &str = "setpoint-test-token";
 
 /// A page to serve.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -88,76 +84,21 @@ fn child<K: serde::de::DeserializeOwned>(name: &str, mut rest: Value) -> K {
     serde_json::from_value(rest).unwrap()
 }
 
-/// A real server with its store, ended with the value.
+/// A real API server; what is sent to it other than reads is written down.
 struct Server {
-    processes: Vec<Child>,
-    folder: tempfile::TempDir,
-    port: u16,
+    upstream: ControlPlane,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
 impl Server {
-    fn start(assets: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let [client, peer, port] = [(); 3].map(|()| free_port());
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(path("tokens"), format!("{TOKEN},admin,1,system:masters\n")).unwrap();
-        let key = Command::new("openssl").args(["genrsa", "-out", &path("key"), "2048"]).output().unwrap();
-        assert!(key.status.success());
-        let run = |name: &str, arguments: &[String]| {
-            let log = std::fs::File::create(path(&format!("{name}.log"))).unwrap();
-            Command::new(PathBuf::from(assets).join(name))
-                .args(arguments)
-                .stdout(Stdio::null())
-                .stderr(log)
-                .spawn()
-                .unwrap()
-        };
-        let etcd = run(
-            "etcd",
-            &[
-                "--unsafe-no-fsync".to_owned(),
-                format!("--data-dir={}", path("etcd")),
-                format!("--listen-client-urls=http://127.0.0.1:{client}"),
-                format!("--advertise-client-urls=http://127.0.0.1:{client}"),
-                format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
-            ],
-        );
-        let server = run(
-            "kube-apiserver",
-            &[
-                format!("--etcd-servers=http://127.0.0.1:{client}"),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".to_owned(),
-                "--endpoint-reconciler-type=none".to_owned(),
-                format!("--cert-dir={}", path("certificates")),
-                format!("--service-account-key-file={}", path("key")),
-                format!("--service-account-signing-key-file={}", path("key")),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--token-auth-file={}", path("tokens")),
-                "--authorization-mode=RBAC".to_owned(),
-                "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-                "--disable-admission-plugins=ServiceAccount".to_owned(),
-            ],
-        );
-        Self { processes: vec![etcd, server], folder, port, requests: Arc::default() }
+    async fn start() -> Self {
+        let assets = ControlPlane::assets().unwrap_or_else(|error| panic!("{error}"));
+        let upstream = ControlPlane::start(&assets).await.unwrap_or_else(|error| panic!("{error}"));
+        Self { upstream, requests: Arc::default() }
     }
 
-    /// A client whose requests other than watches are written down.
     fn client(&self) -> Client {
-        let mut config = kube::Config::new(format!("https://127.0.0.1:{}", self.port).parse().unwrap());
-        config.accept_invalid_certs = true;
-        config.auth_info.token = Some(TOKEN.to_owned().into());
-        let (client, requests) = (Client::try_from(config).unwrap(), Arc::clone(&self.requests));
+        let (client, requests) = (self.upstream.client().unwrap(), Arc::clone(&self.requests));
         let recorded = tower::service_fn(move |request: Request<Body>| {
             let (client, requests) = (client.clone(), Arc::clone(&requests));
             async move {
@@ -170,29 +111,42 @@ impl Server {
         Client::new(recorded, "default")
     }
 
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("kube-apiserver.log")).unwrap_or_default()
-    }
-
+    /// What was sent since the last call.
     fn writes(&self) -> Vec<String> {
         std::mem::take(&mut *self.requests.lock())
     }
-}
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    /// Nothing is sent for two seconds.
+    async fn settled(&self) {
+        eventually("two quiet seconds", async || {
+            self.writes();
+            throughout("nothing is sent", Duration::from_secs(2), async || self.sent_only(&[])).await
+        })
+        .await;
+    }
+
+    /// `wanted`, each once, is all that is sent until three seconds from now.
+    async fn only(&self, wanted: &[&str]) {
+        throughout("nothing else is sent", Duration::from_secs(3), async || self.sent_only(wanted))
+            .await
+            .unwrap();
+        let mut sent = self.writes();
+        sent.sort();
+        assert_eq!(sent, wanted);
+    }
+
+    fn sent_only(&self, wanted: &[&str]) -> Result<(), String> {
+        let sent = self.requests.lock();
+        let other = sent.iter().find(|request| !wanted.contains(&request.as_str()));
+        other.map_or(Ok(()), |other| Err(other.clone()))
+    }
 }
 
 async fn eventually<T, E: std::fmt::Debug>(what: &str, mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
-    let mut last = None;
-    for _ in 0..600 {
-        match look().await {
-            Ok(seen) => return seen,
-            Err(seen) => last = Some(seen),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("not within a minute: {what}; last seen: {last:#?}")
+    let look = async || look().await.map_err(|seen| format!("{seen:#?}"));
+    setpoint_test::eventually(what, Duration::from_secs(60), look)
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The versions of everything that the controller makes.
@@ -217,11 +171,8 @@ async fn versions(client: &Client) -> BTreeMap<String, String> {
 #[tokio::test]
 #[ignore = "needs kube-apiserver and etcd in KUBEBUILDER_ASSETS"]
 async fn a_controller_converges_on_a_real_server_and_then_moves_nothing() {
-    let assets =
-        std::env::var("KUBEBUILDER_ASSETS").expect("KUBEBUILDER_ASSETS names the folder of the binaries");
-    let server = Server::start(&assets);
+    let server = Server::start().await;
     let client = server.client();
-    eventually("the server answers", async || client.apiserver_version().await).await;
     let crds = Api::all(client.clone());
     crds.create(&PostParams::default(), &Website::crd()).await.unwrap();
     let sites: Api<Website> = Api::namespaced(client.clone(), "default");
@@ -245,9 +196,9 @@ async fn a_controller_converges_on_a_real_server_and_then_moves_nothing() {
     assert!(runtime.caches().health().iter().all(|cache| cache.synced), "{:?}", runtime.caches());
 
     // Converged: nothing is sent and nothing moves.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.settled().await;
     let (before, runs) = (versions(&client).await, web_runs(&web));
-    server.writes();
+    server.only(&[]).await;
     let touch = Patch::Merge(json!({ "metadata": { "labels": { "theirs": "yes" } } }));
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     maps.patch("a", &PatchParams::default(), &touch).await.unwrap();
@@ -256,8 +207,7 @@ async fn a_controller_converges_on_a_real_server_and_then_moves_nothing() {
         async || if web_runs(&web) > runs { Ok(()) } else { Err(runs) },
     )
     .await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(server.writes(), ["PATCH /api/v1/namespaces/default/configmaps/a"], "only the label itself");
+    server.only(&["PATCH /api/v1/namespaces/default/configmaps/a"]).await;
     let mut after = versions(&client).await;
     after.insert("ConfigMap".to_owned(), before["ConfigMap"].clone());
     assert_eq!(after, before);
@@ -278,24 +228,19 @@ async fn a_controller_converges_on_a_real_server_and_then_moves_nothing() {
     running.await.unwrap().unwrap();
 
     // After a restart: at most one apply for each child whose intent is not in canonical form, and no write.
-    tokio::time::sleep(Duration::from_secs(1)).await;
     let before = versions(&client).await;
     server.writes();
     let (web, stop, _runtime, running) = start();
     eventually("a run", async || if web_runs(&web) > 0 { Ok(()) } else { Err(()) }).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let mut writes = server.writes();
-    writes.sort();
-    assert_eq!(
-        writes,
-        [
-            // Metadata only is kept of it: its values are not known to be the same.
+    // Metadata only is kept of the Secret: its values are not known to be the same. The StatefulSet's quantities come back
+    // rewritten.
+    server
+        .only(&[
             "PATCH /api/v1/namespaces/default/secrets/a",
-            // Its quantities come back rewritten.
             "PATCH /apis/apps/v1/namespaces/default/statefulsets/a",
-        ]
-    );
-    assert_eq!(versions(&client).await, before, "{}", server.log());
+        ])
+        .await;
+    assert_eq!(versions(&client).await, before, "{}", server.upstream.log());
     stop.cancel();
     running.await.unwrap().unwrap();
 }

@@ -13,11 +13,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
 use setpoint::kube::ResourceExt;
+use setpoint_clock::name_characters;
 
 /// `--max-endpoints-per-slice` of kube-controller-manager.
 const ENDPOINTS_PER_SLICE: usize = 100;
-/// The alphabet of generated names.
-const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The EndpointSlices of `service` over `pods` (those that its selector matches): at least one, at most 100
 /// endpoints each. Pods whose named target port is another number go into slices of their own, as upstream
@@ -85,11 +84,7 @@ fn slice(service: &Service, number: usize, ports: &[PortKey], endpoints: &[Endpo
 /// a restart, so that a slice is never made twice, and another one for a Service that is made again.
 fn slice_name(service: &Service, number: usize) -> String {
     let digest = Sha256::digest(format!("{}/{number}", service.uid().unwrap_or_default()));
-    let suffix: String = digest
-        .iter()
-        .take(5)
-        .map(|byte| char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()]))
-        .collect();
+    let suffix = name_characters(&digest[..5]);
     format!("{}-{suffix}", service.name_any())
 }
 

@@ -8,14 +8,13 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
+use setpoint_clock::name_characters;
 use sha2::{Digest, Sha256};
 
 use super::owner_reference;
 
 /// Label of a ControllerRevision with the hash of its data.
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
-/// Characters of hashes in names (`rand.SafeEncodeString` upstream).
-const SAFE: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// What has to be done to the history, and which revisions count now.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,5 +107,5 @@ fn hash(data: &Value, collisions: i32) -> String {
     if collisions != 0 {
         hash.update(collisions.to_be_bytes());
     }
-    hash.finalize().iter().take(10).map(|byte| char::from(SAFE[usize::from(*byte) % SAFE.len()])).collect()
+    name_characters(&hash.finalize()[..10])
 }

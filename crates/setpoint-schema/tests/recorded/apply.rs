@@ -37,10 +37,10 @@ fn entries(object: &Value) -> Value {
 
 #[test]
 fn steps_end_as_on_a_real_server() {
-    let recorded: Value = serde_json::from_str(include_str!("recorded/apply.json")).unwrap();
+    let recorded: Value = serde_json::from_str(include_str!("apply.json")).unwrap();
     let custom = Schema::from_openapi(&recorded["crd"]).unwrap();
     let mut failures = Vec::new();
-    let random: Value = serde_json::from_str(include_str!("recorded/apply_random.json")).unwrap();
+    let random: Value = serde_json::from_str(include_str!("apply_random.json")).unwrap();
     for case in [&recorded, &random].into_iter().flat_map(|recorded| recorded["cases"].as_array().unwrap()) {
         let kind = case["kind"].as_str().unwrap();
         let schema = match kind {

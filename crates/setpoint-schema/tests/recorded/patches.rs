@@ -26,7 +26,7 @@ fn dense(value: &Value) -> Value {
 
 #[test]
 fn patches_end_as_on_a_real_server() {
-    let recorded: Value = serde_json::from_str(include_str!("recorded/patches.json")).unwrap();
+    let recorded: Value = serde_json::from_str(include_str!("patches.json")).unwrap();
     let schema = Schema::builtin("io.k8s.api.apps.v1.Deployment").unwrap();
     let mut failures = Vec::new();
     for case in recorded["cases"].as_array().unwrap() {
