@@ -12,8 +12,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use setpoint::{
-    Action, Cleanup, Context, Controller, Error, Event, Key, Object, Operator, Reconciler, Result, Selector,
-    Verb, Watch,
+    Action, Cleanup, Context, Controller, Error, Event, Key, Object, Operator, Reconciler, Refused, Result,
+    Selector, Verb, Watch,
 };
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ use crate::observe::{
     Command, Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload,
 };
 use crate::render::{self, Identity, Passwords, Scripts, TEMPLATE_HASH};
-use crate::settings::{Problem, Settings};
+use crate::settings::{Problem, Settings, same_size};
 use crate::status::{Report, status};
 
 /// Selects the objects of this operator.
@@ -93,6 +93,8 @@ fn controller(monitors: Monitors, metrics: ClusterMetrics) -> Controller<RedisCl
             cluster_of(claim).into_iter().map(|key| key.to_string()).collect()
         })
         .uses::<Pod>(&[Verb::Patch, Verb::Delete])
+        .uses::<StatefulSet>(&[Verb::Delete])
+        .uses::<PersistentVolumeClaim>(&[Verb::Patch, Verb::Delete])
         .uses::<RedisCluster>(&[Verb::Patch])
         .uses::<StorageClass>(&[Verb::Get])
         .source(move || changes.changes())
@@ -131,6 +133,16 @@ impl Reconciler for RedisClusters {
         let paused = facts::flag(&cluster, api::PAUSED);
         let existing = cx.get::<StatefulSet>(&identity.name).await?;
         let (storage, resize) = effective_storage(&cluster, existing.as_deref());
+        if let (Some(_), Some(set), false, true) = (&resize, &existing, paused, problems.is_empty())
+            && set.metadata.deletion_timestamp.is_none()
+            && self.start_over(cx, &cluster, set).await?
+        {
+            cx.event(Event::normal(
+                "StartedOver",
+                "the volumes never came about: asked for anew as the spec says now",
+            ));
+            return Ok(Action::requeue(FIRST_LOOK));
+        }
         settings.persistent = storage.is_some();
         let scripts = render::scripts(&identity);
         let rendered =
@@ -146,7 +158,13 @@ impl Reconciler for RedisClusters {
                 Err(error) => failure = refused(error, &mut problems),
             }
             if problems.is_empty() && failure.is_none() && credentials.is_some() {
-                let replicas = workload.as_ref().map_or(settings.size, |workload| workload.replicas);
+                if let Some(patch) = existing.as_deref().and_then(facts::foreign_strategy) {
+                    cx.patch::<StatefulSet>(&*identity.name, patch).await?;
+                }
+                // Servers that are recorded stay, whatever somebody did to the StatefulSet.
+                let recorded = facts::recorded(&identity, cluster.status.as_ref()).min(settings.size);
+                let replicas =
+                    workload.as_ref().map_or(settings.size, |workload| workload.replicas.max(recorded));
                 match cx.apply(rendered(replicas)).await {
                     Ok(applied) => workload = Some(of_stateful_set(&applied)),
                     Err(error) => failure = refused(error, &mut problems),
@@ -165,9 +183,6 @@ impl Reconciler for RedisClusters {
             return Ok(Action::requeue(FIRST_LOOK));
         }
         let mut decision = decide(&observation);
-        if matches!(decision.step, Step::Scale(_)) && !problems.is_empty() {
-            decision.step = Step::Settled;
-        }
         if paused {
             decision.step = Step::Settled;
         }
@@ -232,23 +247,18 @@ impl RedisClusters {
         problems: &[Problem],
     ) -> Result<Passwords> {
         let existing = cx.get::<Secret>(&identity.child("system")).await?;
-        let passwords = if let Some(passwords) = existing.as_deref().and_then(Passwords::read) {
-            cx.apply(render::system_secret(identity, &passwords)).await?;
-            passwords
-        } else {
-            // Running servers know only the old passwords; those of the monitors are still right.
-            let passwords = match self.monitors.passwords(&Key::of(&**cx.object())) {
-                Some(passwords) => passwords,
-                None => Passwords::generate()?,
-            };
-            let secret = render::system_secret(identity, &passwords);
-            if existing.is_some() {
-                cx.apply(secret).await?;
-            } else {
-                cx.create(secret).await?;
-            }
-            passwords
+        // Running servers know only the passwords that they started with: what the monitors use is right, whatever
+        // was done to the Secret.
+        let passwords = match self.monitors.passwords(&Key::of(&**cx.object())) {
+            Some(passwords) => passwords,
+            None => Passwords::complete(existing.as_deref())?,
         };
+        let secret = render::system_secret(identity, &passwords);
+        if existing.is_some() {
+            cx.apply(secret).await?;
+        } else {
+            cx.create(secret).await?;
+        }
         for service in render::services(identity) {
             cx.apply(service).await?;
         }
@@ -305,11 +315,18 @@ impl RedisClusters {
         let tracks = self.monitors.tracks(&key);
         let now = Instant::now();
         let confirmed = cluster.annotations().get(api::CONFIRM_DOWN);
+        // Every pod that there is counts, also one that the StatefulSet is no longer to have.
         let replicas = workload.as_ref().map_or(0, |workload| workload.replicas);
+        let present = pods.keys().filter_map(|name| Some(identity.ordinal(name)? + 1)).max().unwrap_or(0);
+        let recorded = facts::recorded(identity, cluster.status.as_ref());
         let mut instances = BTreeMap::new();
-        for ordinal in 0..replicas {
+        for ordinal in 0..replicas.max(present).max(recorded) {
             let name = identity.pod(ordinal);
-            let pod = pods.get(&name);
+            let pod = match pods.get(&name) {
+                Some(pod) => Some(Arc::clone(pod)),
+                None => self.strayed(cx, identity, &name).await?.map(Arc::new),
+            };
+            let pod = pod.as_ref();
             let track = tracks.get(&name);
             // A pod that has no address yet is not monitored: what is known is of the one before.
             let track = track.map(|(uid, track)| match pod {
@@ -336,7 +353,12 @@ impl RedisClusters {
                     Some(facts::pod(pod, node, cordoned, cx.clock().now()))
                 }
             };
-            let volume = claims.get(&identity.claim(ordinal)).is_some_and(|claim| facts::has_volume(claim));
+            let claim = identity.claim(ordinal);
+            let volume = match claims.get(&claim) {
+                Some(claim) => facts::has_volume(claim),
+                None if settings.persistent => self.strayed_claim(cx, identity, &claim).await?,
+                None => false,
+            };
             let confirmed = facts.as_ref().is_some_and(|facts| Some(&facts.uid) == confirmed);
             instances.insert(ordinal, Instance::of(name, facts, track, now, volume, confirmed));
         }
@@ -349,7 +371,66 @@ impl RedisClusters {
             chosen: cluster.annotations().get(api::CHOOSE_PRIMARY).cloned(),
             requested: cluster.annotations().get(api::SWITCHOVER).cloned(),
             accept_data_loss: facts::flag(cluster, api::ACCEPT_DATA_LOSS),
+            frozen: !problems.is_empty(),
         })
+    }
+
+    /// A pod of this cluster that lost its labels is still there, and its server serves: it gets them back.
+    async fn strayed(
+        &self,
+        cx: &Context<RedisCluster>,
+        identity: &Identity,
+        name: &str,
+    ) -> Result<Option<Pod>> {
+        let Some(pod) = cx.live::<Pod>(name).await?.filter(|pod| facts::is_of(pod, identity)) else {
+            return Ok(None);
+        };
+        if let Some(patch) = facts::missing_labels(&pod, identity) {
+            tracing::info!(name, "put the labels of a pod back");
+            cx.patch::<Pod>(name, patch).await?;
+        }
+        Ok(Some(pod))
+    }
+
+    /// Whether there is a claim called `name` with a volume although it is not found by its labels, which it gets
+    /// back.
+    async fn strayed_claim(
+        &self,
+        cx: &Context<RedisCluster>,
+        identity: &Identity,
+        name: &str,
+    ) -> Result<bool> {
+        let Some(claim) = cx.live::<PersistentVolumeClaim>(name).await? else { return Ok(false) };
+        if let Some(patch) = facts::missing_labels(&claim, identity) {
+            tracing::info!(name, "put the labels of a volume claim back");
+            cx.patch::<PersistentVolumeClaim>(name, patch).await?;
+        }
+        Ok(facts::has_volume(&claim))
+    }
+
+    /// The StatefulSet was made with storage that never came about, and the spec asks for other storage now: it is
+    /// made anew. Only where no claim has a volume and no server was ever admitted, so that there is no data.
+    async fn start_over(
+        &self,
+        cx: &Context<RedisCluster>,
+        cluster: &RedisCluster,
+        set: &StatefulSet,
+    ) -> Result<bool> {
+        let began = cluster.status.as_ref().is_some_and(|status| status.term > 0 || status.holds_data);
+        let index = Key::of(cluster).to_string();
+        let claims = cx.by_index::<PersistentVolumeClaim>(CLUSTER_INDEX, &index).await?;
+        if began || claims.iter().any(|claim| facts::has_volume(claim)) {
+            return Ok(false);
+        }
+        cx.delete(set).await?;
+        for claim in claims {
+            if let Some(live) = cx.live::<PersistentVolumeClaim>(&*claim.name_any()).await?
+                && !facts::has_volume(&live)
+            {
+                cx.delete(&live).await?;
+            }
+        }
+        Ok(true)
     }
 
     /// Names the field that keeps `claim` from getting a volume.
@@ -366,6 +447,14 @@ impl RedisClusters {
         }
         let class =
             claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+        if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.as_deref() == Some("")) {
+            let message = format!(
+                "\"\" means no class: volume claim {} waits for a volume that somebody makes by hand",
+                claim.name_any()
+            );
+            problems.push(Problem { field: "spec.storage.storageClass", message });
+            return Ok(());
+        }
         if !class.is_empty() && cx.live::<StorageClass>(Key::cluster(class)).await?.is_none() {
             let message = format!(
                 "storage class \"{class}\" does not exist, so volume claim {} waits for ever",
@@ -409,16 +498,19 @@ fn effective_storage(
     let current = claims.and_then(|claims| claims.first()).and_then(facts::storage);
     let same = match (&wanted, &current) {
         (Some(wanted), Some(current)) => {
-            wanted.size == current.size
-                && (wanted.storage_class.is_none() || wanted.storage_class == current.storage_class)
+            same_size(&wanted.size, &current.size) && wanted.storage_class == current.storage_class
         }
         (None, None) => true,
         _ => false,
     };
     let say = |storage: &Option<Storage>| {
-        storage
-            .as_ref()
-            .map_or_else(|| "no volumes".to_owned(), |storage| format!("volumes of {}", storage.size))
+        storage.as_ref().map_or_else(
+            || "no volumes".to_owned(),
+            |storage| match &storage.storage_class {
+                Some(class) => format!("volumes of {} of class \"{class}\"", storage.size),
+                None => format!("volumes of {}", storage.size),
+            },
+        )
     };
     let resize = (!same).then(|| {
         format!(
@@ -430,16 +522,19 @@ fn effective_storage(
     (current, resize)
 }
 
-/// A child that the API server finds invalid is a problem to report; any other error is returned.
+/// A child that the API server refuses is a problem to report. One that it finds invalid stays so until the spec
+/// changes; any other error is returned, to be tried again.
 fn refused(error: Error, problems: &mut Vec<Problem>) -> Option<Error> {
-    let invalid = error.status().filter(|status| status.code == 422).map(|status| status.message.clone());
-    match invalid {
-        Some(message) => {
-            problems.push(Problem { field: "spec", message });
-            None
-        }
-        None => Some(error),
+    let foreign = matches!(error.downcast_ref::<Refused>(), Some(Refused::NotOurs { .. }));
+    let (code, message) = match error.status() {
+        Some(status) => (status.code, status.message.clone()),
+        None => (0, error.to_string()),
+    };
+    // A conflict or a busy server is nothing that a user could do something about.
+    if foreign || !matches!(code, 0 | 409 | 429 | 500..) {
+        problems.push(Problem { field: "spec", message });
     }
+    if code == 422 { None } else { Some(error) }
 }
 
 /// Warnings for what was fine before and is not any more.
@@ -456,8 +551,8 @@ fn troubles(before: Option<&RedisClusterStatus>, after: &RedisClusterStatus) -> 
         .iter()
         .filter(|now| match now.type_.as_str() {
             "FailoverBlocked" | "RolloutBlocked" => now.status == "True",
-            "ConfigApplied" => matches!(now.reason.as_str(), "InvalidSpec" | "Refused"),
-            "Progressing" => now.reason == "StorageUnavailable",
+            "ConfigApplied" => now.status == "False" && now.reason != "Applying",
+            "Progressing" => now.reason.starts_with("Storage"),
             "StorageResized" => true,
             _ => false,
         })

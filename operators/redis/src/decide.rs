@@ -238,8 +238,9 @@ const ROWS: [Row; 10] = [
 pub fn decide(observation: &Observation) -> Decision {
     let mut reasons = Vec::new();
     let mut step = ROWS.iter().find_map(|row| row(observation, &mut reasons)).unwrap_or(Step::Settled);
-    if let (Step::Wait(_) | Step::Settled, Some(restart)) = (&step, roll::broken(observation)) {
-        step = restart;
+    if matches!(step, Step::Wait(_) | Step::Settled) {
+        let meanwhile = roll::broken(observation).or_else(|| upkeep::put_back(observation));
+        step = meanwhile.unwrap_or(step);
     }
     Decision { step, reasons }
 }

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
+use serde_json::json;
+use setpoint::Patch;
 
 use crate::api::{RedisCluster, RedisClusterStatus, Storage};
 use crate::observe::{Ledger, Node, PodFacts, Process};
-use crate::render::{Role, TEMPLATE_HASH};
+use crate::render::{Identity, ON_DELETE, Role, TEMPLATE_HASH};
 
 /// What `pod` says of itself at `now`, on a node in state `node` that takes no new pods if `cordoned`.
 pub fn pod(pod: &Pod, node: Node, cordoned: bool, now: Timestamp) -> PodFacts {
@@ -88,6 +91,44 @@ pub fn storage(claim: &PersistentVolumeClaim) -> Option<Storage> {
     let spec = claim.spec.as_ref()?;
     let size = spec.resources.as_ref()?.requests.as_ref()?.get("storage")?.0.clone();
     Some(Storage { size, storage_class: spec.storage_class_name.clone() })
+}
+
+/// Number of servers that `status` speaks of: one more than the highest ordinal.
+pub fn recorded(identity: &Identity, status: Option<&RedisClusterStatus>) -> u32 {
+    let ledger = ledger(status);
+    let names = ledger.members.iter().chain(&ledger.current).chain(&ledger.target);
+    names
+        .filter_map(|name| identity.ordinal(name))
+        .map(|ordinal| ordinal.saturating_add(1))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Whether `pod`, which has a name of the cluster `identity`, was made by its StatefulSet.
+pub fn is_of(pod: &Pod, identity: &Identity) -> bool {
+    let owned =
+        pod.owner_references().iter().any(|owner| owner.kind == "StatefulSet" && owner.name == identity.name);
+    owned || pod.annotations().contains_key(TEMPLATE_HASH)
+}
+
+/// Puts those labels back that `object` should have as a child of the cluster `identity`; none if it has them.
+pub fn missing_labels(object: &impl kube::Resource, identity: &Identity) -> Option<Patch> {
+    let wanted = identity.labels();
+    let missing = wanted.iter().any(|(name, value)| object.labels().get(name) != Some(value));
+    missing.then(|| {
+        let uid = object.meta().uid.clone();
+        Patch::Merge(json!({ "metadata": { "uid": uid, "labels": wanted } }))
+    })
+}
+
+/// Takes an update strategy back that somebody gave `set`, with its options, which applying does not remove.
+pub fn foreign_strategy(set: &StatefulSet) -> Option<Patch> {
+    let strategy = set.spec.update_strategy.as_ref()?;
+    (strategy.type_.as_deref() != Some(ON_DELETE)).then(|| {
+        let uid = set.metadata.uid.clone();
+        let strategy = json!({ "type": ON_DELETE, "rollingUpdate": null });
+        Patch::Merge(json!({ "metadata": { "uid": uid }, "spec": { "updateStrategy": strategy } }))
+    })
 }
 
 /// What the operator remembers in `status`.

@@ -29,6 +29,8 @@ struct Rig {
     ledger: Ledger,
     settings: Settings,
     requested: Option<String>,
+    /// What Kubernetes knows of the nodes.
+    node: Node,
     pods: BTreeMap<u32, (Child, Option<Role>)>,
 }
 
@@ -80,6 +82,7 @@ impl Rig {
             ledger: Ledger::default(),
             settings,
             requested: None,
+            node: Node::Ready,
             pods: BTreeMap::new(),
         };
         for ordinal in 0..3 {
@@ -140,7 +143,7 @@ impl Rig {
             let facts = PodFacts {
                 uid: pod.uid.clone(),
                 ip: Some(pod.ip.clone()),
-                node: Node::Ready,
+                node: self.node,
                 cordoned: false,
                 age: Duration::ZERO,
                 terminating: false,
@@ -162,13 +165,18 @@ impl Rig {
             chosen: None,
             requested: self.requested.clone(),
             accept_data_loss: false,
+            frozen: false,
         }
     }
 
     /// One pass of the operator.
     async fn step(&mut self) -> Decision {
-        let observation = self.observe();
-        let decision = decide(&observation);
+        let decision = decide(&self.observe());
+        self.act(&decision.step).await;
+        decision
+    }
+
+    async fn act(&mut self, step: &Step) {
         let (key, monitors) = (Self::key(), self.monitors.clone());
         let order = async |pod: &str, command: Command| {
             if let Err(error) = monitors.order(&key, pod, command).await {
@@ -176,7 +184,7 @@ impl Rig {
             }
         };
         let ordinal = |pod: &str| pod.rsplit_once('-').unwrap().1.parse::<u32>().unwrap();
-        match &decision.step {
+        match step {
             Step::Record(ledger) => self.ledger = ledger.clone(),
             Step::Unlabel { pod } => self.pods.get_mut(&ordinal(pod)).unwrap().1 = None,
             Step::Label { pod, role } => self.pods.get_mut(&ordinal(pod)).unwrap().1 = Some(*role),
@@ -194,7 +202,6 @@ impl Rig {
             Step::Scale(_) => panic!("nobody asked for another size"),
             Step::Wait(_) | Step::Settled => sleep(Duration::from_millis(10)).await,
         }
-        decision
     }
 
     /// Passes until `done`, for 30 seconds at most.
@@ -228,6 +235,11 @@ impl Rig {
     async fn client(&self, ordinal: u32) -> Option<redis::aio::MultiplexedConnection> {
         let client = redis::Client::open(format!("redis://{}:{PORT}", self.ip(ordinal))).ok()?;
         client.get_multiplexed_async_connection().await.ok()
+    }
+
+    fn signal(&self, ordinal: u32, signal: &str) {
+        let pid = self.pods[&ordinal].0.id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     async fn kill(&mut self, ordinal: u32) {
@@ -430,16 +442,17 @@ async fn a_hand_over_to_a_dead_successor_is_undone() {
     assert!(Rig::write(&mut connection, 1).await);
     rig.settled().await;
     rig.requested = Some(format!("orders-{new}"));
-    rig.until("the step before the hand-over", async |rig| {
-        matches!(decide(&rig.observe()).step, Step::HandOver { .. })
-    })
-    .await;
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let decision = decide(&rig.observe());
+        if matches!(decision.step, Step::HandOver { .. }) {
+            break;
+        }
+        rig.act(&decision.step).await;
+        assert!(Instant::now() < end, "no hand-over: {decision:?}\n{:#?}", rig.observe());
+    }
     // The primary has been told, but nobody is there to take over.
-    let signal = |rig: &Rig, signal: &str| {
-        let pid = rig.pods[&new].0.id().unwrap().to_string();
-        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    };
-    signal(&rig, "-STOP");
+    rig.signal(new, "-STOP");
     let order = Command::HandOver { to: crate::observe::Address { ip: rig.ip(new), port: PORT } };
     rig.monitors.order(&Rig::key(), &format!("orders-{old}"), order).await.unwrap();
     rig.kill(new).await;
@@ -458,4 +471,115 @@ async fn a_hand_over_to_a_dead_successor_is_undone() {
     let keys: u32 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
     assert_eq!(keys, 1);
     assert!(Rig::write(&mut connection, 2).await);
+}
+
+/// Writes a key and waits for one replica to have it: what a client does that must know. A connection that was
+/// opened before stays in use.
+async fn confirmed_write(connection: &mut redis::aio::MultiplexedConnection, number: u32) -> bool {
+    let write = async {
+        redis::cmd("SET").arg(number).arg("x").exec_async(connection).await?;
+        redis::cmd("WAIT").arg(1).arg(400).query_async::<u32>(connection).await
+    };
+    matches!(tokio::time::timeout(Duration::from_secs(1), write).await, Ok(Ok(confirmed)) if confirmed >= 1)
+}
+
+/// The primary freezes on a machine of which nobody knows whether it lives, as a paused virtual machine: it is
+/// fenced by its replicas, not by the end of its pod. When it wakes it must not confirm a write, and it becomes a
+/// replica; what was confirmed before and after is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_primary_that_wakes_confirms_nothing() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(6);
+    rig.settled().await;
+    let old = rig.primary().unwrap();
+    // These connections outlive the freeze: their commands are read when the process wakes.
+    let mut sticky = Vec::new();
+    for _ in 0..20 {
+        sticky.push(rig.client(old).await.unwrap());
+    }
+    let mut confirmed = Vec::new();
+    for number in 0..200 {
+        if confirmed_write(&mut sticky[0], number).await {
+            confirmed.push(number);
+        }
+    }
+    assert_eq!(confirmed.len(), 200);
+    rig.settled().await;
+    rig.node = Node::Unknown;
+    rig.signal(old, "-STOP");
+    let froze = Instant::now();
+    let sleepers: Vec<_> = sticky
+        .into_iter()
+        .zip(1000..)
+        .map(|(mut connection, number)| {
+            tokio::spawn(async move {
+                let write = async {
+                    redis::cmd("SET").arg(number).arg("x").exec_async(&mut connection).await?;
+                    redis::cmd("WAIT").arg(1).arg(400).query_async::<u32>(&mut connection).await
+                };
+                matches!(tokio::time::timeout(Duration::from_secs(40), write).await, Ok(Ok(confirmed)) if confirmed >= 1)
+            })
+        })
+        .collect();
+    rig.until("another primary", async |rig| rig.primary().is_some_and(|primary| primary != old)).await;
+    eprintln!("another primary {:?} after the freeze", froze.elapsed());
+    let new = rig.primary().unwrap();
+    let mut connection = rig.client(new).await.unwrap();
+    for number in 2000..2100 {
+        if confirmed_write(&mut connection, number).await {
+            confirmed.push(number);
+        }
+    }
+    rig.signal(old, "-CONT");
+    rig.node = Node::Ready;
+    rig.until("the old primary follows", async |rig| {
+        let observation = rig.observe();
+        let (old, new) = (&observation.instances[&old], &observation.instances[&new]);
+        crate::decide::in_sync(old, new)
+    })
+    .await;
+    for sleeper in sleepers {
+        assert!(!sleeper.await.unwrap(), "the frozen primary confirmed a write after the fail-over");
+    }
+    rig.settled().await;
+    assert_eq!(rig.primary(), Some(new));
+    let keys: Vec<u32> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let lost: Vec<&u32> = confirmed.iter().filter(|number| !keys.contains(number)).collect();
+    assert!(lost.is_empty(), "confirmed writes are gone: {lost:?}");
+    let mut old = rig.client(old).await.unwrap();
+    assert!(!Rig::write(&mut old, 3000).await, "it is a replica");
+}
+
+/// A replica that freezes costs neither writes nor the primary's role.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_replica_does_not_stop_writes() {
+    if !installed() {
+        return;
+    }
+    let mut rig = Rig::new(7);
+    rig.settled().await;
+    let primary = rig.primary().unwrap();
+    rig.node = Node::Unknown;
+    rig.signal((primary + 1) % 3, "-STOP");
+    let mut connection = rig.client(primary).await.unwrap();
+    let end = Instant::now() + Duration::from_secs(8);
+    let (mut number, mut gap, mut last) = (0, Duration::ZERO, Instant::now());
+    while Instant::now() < end {
+        rig.step().await;
+        if confirmed_write(&mut connection, number).await {
+            gap = gap.max(last.elapsed());
+            last = Instant::now();
+        }
+        number += 1;
+    }
+    assert!(
+        last.elapsed() < Duration::from_secs(5) && gap < Duration::from_secs(5),
+        "{gap:?} without a confirmed write"
+    );
+    rig.signal((primary + 1) % 3, "-CONT");
+    rig.node = Node::Ready;
+    rig.settled().await;
+    assert_eq!((rig.primary(), rig.ledger.term), (Some(primary), 1));
 }

@@ -13,7 +13,7 @@ pub use identity::{CLUSTER, Identity, ROLE, Role};
 pub use scripts::{Scripts, scripts};
 pub use secret::{Passwords, system_secret};
 pub use services::{disruption_budget, services};
-pub use stateful_set::{TEMPLATE_HASH, stateful_set};
+pub use stateful_set::{ON_DELETE, TEMPLATE_HASH, stateful_set};
 
 /// Port of the servers.
 pub const PORT: u16 = 6379;

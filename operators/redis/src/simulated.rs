@@ -1,6 +1,10 @@
 //! The whole operator on an embedded cluster with hollow nodes, model servers and simulated time, under its
 //! generated rights.
 
+mod crashes;
+mod fields;
+mod hands;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;

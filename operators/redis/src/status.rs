@@ -197,10 +197,10 @@ fn available(o: &Observation, decision: &Decision) -> Verdict {
 fn progressing(o: &Observation, decision: &Decision, report: &Report) -> Verdict {
     let verdict = |holds, reason, message: String| Verdict { kind: "Progressing", holds, reason, message };
     if let Some(problem) = report.problems.iter().find(|problem| problem.field.starts_with("spec.storage")) {
-        return verdict(false, "StorageUnavailable", problem.to_string());
+        return verdict(false, problem.reason(), problem.to_string());
     }
     if let Some(problem) = report.problems.first() {
-        return verdict(false, "InvalidSpec", problem.to_string());
+        return verdict(false, problem.reason(), problem.to_string());
     }
     match &decision.step {
         _ if decision.reasons.iter().any(|reason| matches!(reason, Reason::Rolling { .. })) => {
@@ -241,7 +241,7 @@ fn config(decision: &Decision, report: &Report) -> Verdict {
     let verdict = |holds, reason, message: String| Verdict { kind: "ConfigApplied", holds, reason, message };
     let problem = report.problems.iter().find(|problem| !problem.field.starts_with("spec.storage"));
     if let Some(problem) = problem {
-        return verdict(false, "InvalidSpec", problem.to_string());
+        return verdict(false, problem.reason(), problem.to_string());
     }
     for reason in &decision.reasons {
         match reason {

@@ -151,7 +151,7 @@ fn begun(o: &Observation, chosen: &Instance) -> Ledger {
 }
 
 /// Records `primary`, which already accepts writes, with what follows it.
-fn adopt(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> Step {
+pub(super) fn adopt(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> Step {
     reasons.push(Reason::Bootstrapping {
         pod: primary.name.clone(),
         why: "it already accepts writes".to_owned(),

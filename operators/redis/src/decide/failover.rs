@@ -97,6 +97,10 @@ pub(super) fn lost_primary(o: &Observation, reasons: &mut Vec<Reason>) -> Option
     if primary.server().is_some_and(Server::writable) {
         return None;
     }
+    // Nobody but the operator makes a server accept writes, and records it before: the record was changed by hand.
+    if let Some(real) = o.writable().next().filter(|real| primary.follows(real)) {
+        return Some(bootstrap::adopt(o, real, reasons));
+    }
     if let Some(step) = switchover::resume(o, primary, reasons) {
         return Some(step);
     }

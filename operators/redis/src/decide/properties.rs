@@ -190,6 +190,7 @@ impl Sim {
             chosen: self.chosen.clone(),
             requested: self.requested.clone(),
             accept_data_loss: false,
+            frozen: false,
         }
     }
 

@@ -105,7 +105,7 @@ pub fn blocked(o: &Observation) -> Option<String> {
         trouble.filter(|_| !fine || !pod.ready).map(|trouble| format!("{}: {trouble}", instance.name))
     })?;
     Some(format!(
-        "{} keep their older pod template because a new one does not get in sync; {stuck}; change the spec, or take the change back",
+        "{} keep their older pod template because a new one does not get in sync; {stuck}; change spec.image and spec.version, or take the change back",
         list(outdated_pods)
     ))
 }

@@ -44,22 +44,31 @@ pub(super) fn planned(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step
         "its pod is being deleted"
     } else if cordoned(primary) {
         "its node takes no new pods"
+    } else if unasked(o, primary) {
+        "its pod is more than was asked for"
     } else if roll::primary_is_due(o, primary) {
         "its pod is of an older template"
     } else {
         return None;
     };
     // A role that moves for another reason than the pod's end stays where it came.
-    let settles = |member: &Instance| !cordoned(member) && (cordoned(primary) || !roll::outdated(o, member));
+    let settles = |member: &Instance| {
+        !cordoned(member) && !unasked(o, member) && (cordoned(primary) || !roll::outdated(o, member))
+    };
     let candidate = o
         .members()
         .filter(|member| fit(o, primary, member).is_ok() && (ends(primary) || settles(member)))
         .max_by_key(|member| {
             let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
-            let place = (!cordoned(member), !roll::outdated(o, member));
+            let place = (!unasked(o, member), !cordoned(member), !roll::outdated(o, member));
             (ready, place, member.server().map(|server| server.offset), std::cmp::Reverse(&member.name))
         })?;
     Some(begin(o, primary, candidate, why, reasons))
+}
+
+/// Whether `instance` is more than the spec asks for.
+fn unasked(o: &Observation, instance: &Instance) -> bool {
+    !o.instances.range(..o.settings.size).any(|(_, asked)| asked.name == instance.name)
 }
 
 /// Whether the node of `instance` takes no new pods.
@@ -187,6 +196,7 @@ fn start(o: &Observation, primary: &Instance, candidate: &Instance, reasons: &mu
     }
     let wanted = ends(primary)
         || cordoned(primary)
+        || unasked(o, primary)
         || roll::outdated(o, primary)
         || o.requested.as_ref() == Some(&candidate.name);
     if !wanted {

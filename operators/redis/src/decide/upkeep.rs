@@ -195,8 +195,25 @@ fn settings(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> O
     set(instance, "maxmemory", maxmemory.to_string())
 }
 
-/// More servers, once the primary serves; never fewer.
+/// More servers, once the primary serves, or fewer where somebody made more than were asked for, once those that
+/// were are in sync.
 fn scale(o: &Observation) -> Option<Step> {
     let workload = o.workload.as_ref()?;
-    (workload.replicas < o.settings.size).then_some(Step::Scale(o.settings.size))
+    let primary = o.primary()?;
+    let spare = || {
+        let asked = || o.instances.range(..o.settings.size).map(|(_, instance)| instance);
+        asked().count() == o.settings.size as usize
+            && asked().any(|instance| instance.name == primary.name)
+            && asked().all(|instance| instance.name == primary.name || in_sync(instance, primary))
+    };
+    let wanted = workload.replicas < o.settings.size || (workload.replicas > o.settings.size && spare());
+    (wanted && !o.frozen).then_some(Step::Scale(o.settings.size))
+}
+
+/// Pods that the StatefulSet is to have but has not, where no primary serves that would be asked first: somebody
+/// lowered its number.
+pub(super) fn put_back(o: &Observation) -> Option<Step> {
+    let workload = o.workload.as_ref()?;
+    let bare = o.ledger.current.is_none() && workload.replicas < o.settings.size;
+    (bare && !o.frozen).then_some(Step::Scale(o.settings.size))
 }

@@ -26,6 +26,8 @@ pub struct Observation {
     pub requested: Option<String>,
     /// A human accepts to start empty.
     pub accept_data_loss: bool,
+    /// Something stands in the way of more servers.
+    pub frozen: bool,
 }
 
 impl Observation {

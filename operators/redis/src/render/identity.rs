@@ -76,6 +76,12 @@ impl Identity {
         format!("{}-{ordinal}", self.name)
     }
 
+    /// The ordinal of the pod called `name`, if it is one of this cluster's.
+    pub fn ordinal(&self, name: &str) -> Option<u32> {
+        let digits = name.strip_prefix(&self.name)?.strip_prefix('-')?;
+        digits.parse().ok().filter(|ordinal: &u32| ordinal.to_string() == digits)
+    }
+
     /// Name of the volume claim of the pod with `ordinal`.
     pub fn claim(&self, ordinal: u32) -> String {
         format!("data-{}-{ordinal}", self.name)

@@ -42,14 +42,28 @@ impl Passwords {
         Ok(Self { operator: password()?, replication: password()?, probe: password()? })
     }
 
+    /// The passwords in `secret`, and new ones for those that it lacks: servers may run with the others.
+    pub fn complete(secret: Option<&Secret>) -> Result<Self, NoRandomness> {
+        let new = Self::generate()?;
+        let found = |name, new| secret.and_then(|secret| field(secret, name)).unwrap_or(new);
+        Ok(Self {
+            operator: found("setpoint", new.operator),
+            replication: found("repl", new.replication),
+            probe: found("probe", new.probe),
+        })
+    }
+
     /// The passwords in `secret`; none if one is missing.
     pub fn read(secret: &Secret) -> Option<Self> {
-        let field = |name: &str| {
-            let bytes = &secret.data.as_ref()?.get(name)?.0;
-            std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(str::to_owned)
-        };
+        let field = |name| field(secret, name);
         Some(Self { operator: field("setpoint")?, replication: field("repl")?, probe: field("probe")? })
     }
+}
+
+/// The text at `name` in `secret`, if there is some.
+fn field(secret: &Secret, name: &str) -> Option<String> {
+    let bytes = &secret.data.as_ref()?.get(name)?.0;
+    std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// The Secret with the servers' user list, the replicas' credentials and the passwords themselves. Pods

@@ -22,6 +22,9 @@ use crate::settings::Settings;
 /// what the API server returns, so that a default of a new Kubernetes version cannot look like a change.
 pub const TEMPLATE_HASH: &str = "cache.example.com/template-hash";
 
+/// The update strategy: pods stay until somebody deletes them.
+pub const ON_DELETE: &str = "OnDelete";
+
 /// The StatefulSet with `replicas` servers. Its pods are replaced only when the operator deletes them
 /// (`OnDelete`) and start independently of one another (`Parallel`).
 pub fn stateful_set(
@@ -40,7 +43,7 @@ pub fn stateful_set(
             selector: LabelSelector { match_labels: Some(identity.selector()), ..LabelSelector::default() },
             pod_management_policy: Some("Parallel".to_owned()),
             update_strategy: Some(StatefulSetUpdateStrategy {
-                type_: Some("OnDelete".to_owned()),
+                type_: Some(ON_DELETE.to_owned()),
                 ..Default::default()
             }),
             persistent_volume_claim_retention_policy: Some(StatefulSetPersistentVolumeClaimRetentionPolicy {
