@@ -113,6 +113,9 @@ pub struct Step {
     /// Pointers to parts of this answer that differ from run to run.
     #[serde(default)]
     pub volatile: Vec<String>,
+    /// Pointers to lists whose order has no meaning and differs from run to run.
+    #[serde(default)]
+    pub unordered: Vec<String>,
     /// Further response headers to compare.
     #[serde(default)]
     pub answer_headers: Vec<String>,

@@ -75,7 +75,9 @@ impl<'a> Normal<'a> {
 
     /// The answer's body.
     pub(crate) fn body(&mut self, value: &Value) -> Value {
-        self.value(value, false)
+        let mut normal = self.value(value, false);
+        sort_causes(&mut normal);
+        normal
     }
 
     /// `collection`: whether the value is metadata of a list or a bookmark, whose version belongs to no object.
@@ -106,6 +108,8 @@ impl<'a> Normal<'a> {
 
     fn field(&mut self, key: &str, value: &Value) -> Option<Value> {
         let rules = self.rules;
+        // The parts of an answer that a step keeps are called by their pointers.
+        let key = key.rsplit('/').next().unwrap_or(key);
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
@@ -161,4 +165,38 @@ impl<'a> Normal<'a> {
         }
         result
     }
+}
+
+/// Sorts the causes of a failure, in the list and in the message that repeats it: kube-apiserver finds some of them while it walks through Go maps, in an
+/// order that differs from answer to answer.
+fn sort_causes(answer: &mut Value) {
+    let Some(causes) =
+        answer.pointer("/details/causes").and_then(Value::as_array).filter(|causes| causes.len() > 1)
+    else {
+        return;
+    };
+    let mut causes = causes.clone();
+    let given = joined(&causes);
+    causes.sort_by_key(Value::to_string);
+    let sorted = joined(&causes);
+    if let Some(Value::String(message)) = answer.pointer_mut("/message") {
+        *message = message.replace(&given, &sorted);
+    }
+    if let Some(place) = answer.pointer_mut("/details/causes") {
+        *place = causes.into();
+    }
+}
+
+fn joined(causes: &[Value]) -> String {
+    let texts: Vec<String> = causes
+        .iter()
+        .map(|cause| {
+            let message = cause["message"].as_str().unwrap_or_default();
+            match cause["field"].as_str() {
+                None | Some("<nil>") => message.to_owned(),
+                Some(field) => format!("{field}: {message}"),
+            }
+        })
+        .collect();
+    texts.join(", ")
 }

@@ -215,6 +215,11 @@ impl Runner<'_> {
                     *part = "$volatile".into();
                 }
             }
+            for pointer in &step.unordered {
+                if let Some(Value::Array(items)) = pointer::get_mut(body, pointer) {
+                    items.sort_by_key(Value::to_string);
+                }
+            }
             if !step.keep.is_empty() && answer.status < 300 {
                 *body = step
                     .keep
@@ -327,6 +332,7 @@ fn request(action: &str, body: Value) -> Step {
         save: BTreeMap::new(),
         keep: Vec::new(),
         volatile: Vec::new(),
+        unordered: Vec::new(),
         answer_headers: Vec::new(),
         count: None,
         stream: None,
