@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -47,6 +47,9 @@ pub struct Install {
     pub crds: Vec<Value>,
     /// What the operator may do.
     pub rights: Rights,
+    /// Rights in one namespace each, whatever the scope: on the operator's own lease. Granted by Roles named
+    /// after the operator, with `-local`.
+    pub local: BTreeMap<String, Rights>,
     /// Namespaces that the operator works in; handed to it in `WATCH_NAMESPACE`.
     pub scope: Scope,
     /// Number of replicas. More than one needs leader election. Default: 1.
@@ -72,6 +75,7 @@ impl Install {
             args: vec!["run".to_owned()],
             crds: Vec::new(),
             rights: Rights::new(),
+            local: BTreeMap::new(),
             scope: Scope::All,
             replicas: 1,
             termination_grace_seconds: 40,
@@ -133,6 +137,9 @@ impl Install {
             for namespace in namespaces {
                 check_label("watched namespace", namespace, 63)?;
             }
+        }
+        for namespace in self.local.keys() {
+            check_label("namespace of local rights", namespace, 63)?;
         }
         if self.image.is_empty() || self.image.contains(char::is_whitespace) {
             return Err(ManifestError::Name {

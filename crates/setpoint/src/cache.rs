@@ -20,6 +20,10 @@ use crate::reflector::Reflector;
 use crate::store::{Listed, Put, Store, Transition, Values, Version};
 use crate::{Key, Kind, Object, Observer, Scope, Selector};
 
+mod freshness;
+
+pub(crate) use freshness::Snapshot;
+
 /// Silence of a watch after which it counts as stuck. Bookmarks come about every 60 s.
 pub(crate) const SILENCE: Duration = Duration::from_secs(150);
 
@@ -56,6 +60,16 @@ struct WatchId {
     selector: Selector,
 }
 
+impl WatchId {
+    fn of<T: 'static>(kind: &Kind, selector: &Selector) -> Self {
+        Self {
+            kind: kind.clone(),
+            representation: (std::any::type_name::<T>(), TypeId::of::<T>()),
+            selector: selector.clone(),
+        }
+    }
+}
+
 /// How a cache is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheHealth {
@@ -86,13 +100,35 @@ impl Caches {
         self.0.caches.lock().values().flat_map(|cache| cache.health()).collect()
     }
 
+    /// The cached object under a key, of a kind that some controller of this runtime watches without a
+    /// selector. For caches of another cluster (see [`crate::Watch::elsewhere`]); of one's own, the context reads.
+    pub fn get<K: Object>(&self, key: &Key) -> Option<Arc<K>>
+    where
+        K::DynamicType: Default,
+    {
+        self.opened::<K>()?.get(key)
+    }
+
+    /// As [`get`](Self::get): the cached objects of a namespace, or all of them, by key.
+    pub fn list<K: Object>(&self, namespace: Option<&str>) -> Vec<Arc<K>>
+    where
+        K::DynamicType: Default,
+    {
+        self.opened::<K>().map(|cache| cache.list(namespace)).unwrap_or_default()
+    }
+
+    fn opened<K: Object>(&self) -> Option<Arc<Cache<K>>>
+    where
+        K::DynamicType: Default,
+    {
+        let id = WatchId::of::<K>(&Kind::of::<K>(), &Selector::all());
+        let cache = Arc::clone(self.0.caches.lock().get(&id)?);
+        cache.any().downcast().ok()
+    }
+
     /// The cache of a kind in a representation; its watch starts with the first call.
     pub(crate) fn open<T: Object>(&self, kind: &Kind, selector: &Selector) -> Arc<Cache<T>> {
-        let id = WatchId {
-            kind: kind.clone(),
-            representation: (std::any::type_name::<T>(), TypeId::of::<T>()),
-            selector: selector.clone(),
-        };
+        let id = WatchId::of::<T>(kind, selector);
         let mut caches = self.0.caches.lock();
         if let Some(Ok(cache)) = caches.get(&id).map(|cache| Arc::clone(cache).any().downcast::<Cache<T>>()) {
             return cache;
@@ -321,6 +357,12 @@ impl<T: Object> Cache<T> {
         parts.into_iter().flatten().collect()
     }
 
+    /// The keys of all that can be read, also of what cannot be decoded.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let keys = self.read_all(None, |store| store.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>());
+        keys.into_iter().flatten().collect()
+    }
+
     /// Objects of an index, by key. `None`: there is no such index.
     pub(crate) fn by_index(&self, index: &str, value: &str) -> Option<Vec<Arc<T>>> {
         let parts: Option<Vec<_>> =
@@ -437,12 +479,20 @@ impl<T: Object> Cache<T> {
 }
 
 /// A cache of whatever type.
-trait AnyCache: Send + Sync {
+pub(crate) trait AnyCache: Send + Sync {
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
     fn health(&self) -> Vec<CacheHealth>;
     fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)>;
     fn hide(&self, key: &Key, uid: &str, origin: &Origin);
     fn suspect(&self, key: &Key);
+    fn kind_of(&self) -> &Kind;
+    fn selector_of(&self) -> &Selector;
+    /// Waits until the first list of every part is complete.
+    fn synced(self: Arc<Self>) -> BoxFuture<'static, ()>;
+    /// The namespaces that are watched, or `None` for all.
+    fn partitions(&self) -> Vec<Option<String>>;
+    /// Waits until everything in a snapshot of a part was seen.
+    fn covers<'a>(&'a self, namespace: Option<&'a str>, snapshot: &'a Snapshot) -> BoxFuture<'a, ()>;
     /// Drops all handlers.
     fn deafen(&self);
     fn passed<'a>(&'a self, key: &'a Key, version: u64, until: Instant) -> BoxFuture<'a, bool>;
@@ -486,6 +536,37 @@ impl<T: Object> AnyCache for Cache<T> {
 
     fn suspect(&self, key: &Key) {
         self.read(key, |store| store.suspect(key));
+    }
+
+    fn kind_of(&self) -> &Kind {
+        &self.kind
+    }
+
+    fn selector_of(&self) -> &Selector {
+        &self.selector
+    }
+
+    fn synced(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async move { Cache::synced(&self).await }.boxed()
+    }
+
+    fn partitions(&self) -> Vec<Option<String>> {
+        self.parts.keys().cloned().collect()
+    }
+
+    fn covers<'a>(&'a self, namespace: Option<&'a str>, snapshot: &'a Snapshot) -> BoxFuture<'a, ()> {
+        let covered = move || {
+            let part = self.part(namespace);
+            part.is_none_or(|part| part.store.lock().covers(&snapshot.objects, snapshot.version))
+        };
+        async move {
+            let mut moved = self.moved.subscribe();
+            while !covered() {
+                // The sender lives as long as this cache.
+                let _ = moved.changed().await;
+            }
+        }
+        .boxed()
     }
 
     fn deafen(&self) {

@@ -16,6 +16,8 @@ pub struct Cause {
 pub enum Reason {
     /// The object was there when the watch started.
     Initial,
+    /// All objects are looked at from time to time; see [`crate::Controller::resync`].
+    Resync,
     /// The object appeared.
     Added,
     /// The object changed.
@@ -45,6 +47,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
             Reason::Initial => f.write_str("found at the start")?,
+            Reason::Resync => f.write_str("resync")?,
             Reason::Added => f.write_str("added")?,
             Reason::Changed => f.write_str("changed")?,
             Reason::Deleted => f.write_str("deleted")?,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kube::Client ─▶ metrics ─▶ retry (reads; writes only when the server refused to look at them)
-//!                              └─ each attempt ─▶ deadline (all but streams) ─▶ faults (tests) ─▶ transport
+//!                              └─ each attempt ─▶ fence (writes) ─▶ deadline (all but streams) ─▶ faults (tests) ─▶ transport
 //! ```
 //!
 //! kube's own retry is off: it sends any request again up to 15 times, minutes later, when what it was made
@@ -19,6 +19,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 use crate::Metrics;
+use crate::election::Fence;
 use crate::metrics::ClientMetrics;
 
 mod deadline;
@@ -38,6 +39,7 @@ pub struct RequestStack {
     entropy: Entropy,
     retry: RetryPolicy,
     deadline: Duration,
+    fence: Option<Fence>,
     faults: Option<Box<dyn FnOnce(Transport) -> Transport + Send>>,
 }
 
@@ -50,6 +52,7 @@ impl RequestStack {
             entropy,
             retry: RetryPolicy::default(),
             deadline: Duration::from_secs(30),
+            fence: None,
             faults: None,
         }
     }
@@ -64,6 +67,12 @@ impl RequestStack {
     /// and upgraded connections have none.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = limit;
+        self
+    }
+
+    /// Lets writes through only while this replica leads.
+    pub(crate) fn fence(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
         self
     }
 
@@ -115,6 +124,7 @@ impl RequestStack {
             entropy: self.entropy,
             retry: self.retry,
             deadline: self.deadline,
+            fence: self.fence,
             host,
             transport,
         });
@@ -140,6 +150,7 @@ struct Stack {
     entropy: Entropy,
     retry: RetryPolicy,
     deadline: Duration,
+    fence: Option<Fence>,
     host: String,
     transport: Transport,
 }
@@ -161,6 +172,7 @@ impl Stack {
     /// who reads one must know that it broke.
     async fn retried(&self, request: Request<Body>, stream: bool) -> Result<Response<Body>, BoxError> {
         if stream {
+            self.admitted(&request)?;
             return self.transport.clone().oneshot(request).await;
         }
         let repeat = Repeat::of(&request);
@@ -186,7 +198,16 @@ impl Stack {
     }
 
     async fn timed(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        deadline::within(self.deadline, self.transport.clone(), request).await
+        let limit = self.admitted(&request)?;
+        deadline::within(limit, self.transport.clone(), request).await
+    }
+
+    /// How long an attempt may take that begins now.
+    fn admitted(&self, request: &Request<Body>) -> Result<Duration, BoxError> {
+        match &self.fence {
+            Some(fence) if is_write(request) => Ok(self.deadline.min(fence.admit(Instant::now())?)),
+            _ => Ok(self.deadline),
+        }
     }
 }
 
@@ -202,6 +223,20 @@ fn is_stream(request: &Request<Body>) -> bool {
     };
     request.headers().contains_key(header::UPGRADE)
         || (request.method() == Method::GET && (flag("watch") || flag("follow")))
+}
+
+/// Whether the request may change something, which is only for the leader. Commands in containers (exec) may;
+/// questions about rights and tokens are posted, but change nothing.
+fn is_write(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    let question = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"]
+        .iter()
+        .any(|group| path.starts_with(group));
+    match *request.method() {
+        Method::GET | Method::HEAD | Method::OPTIONS => request.headers().contains_key(header::UPGRADE),
+        Method::POST => !question,
+        _ => true,
+    }
 }
 
 /// The same request once more, if its body is not a stream.

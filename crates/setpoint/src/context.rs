@@ -20,7 +20,7 @@ pub(crate) use apply::object;
 pub(crate) use write::Conflict;
 
 use crate::controller::Identity;
-use crate::{Cause, Event, Key, Kind, Object, ObjectRef, Result, Runtime};
+use crate::{Cause, Event, Key, Kind, Object, ObjectRef, Result, Runtime, Term};
 
 /// What a reconcile may do: read caches, write through the API server, tell.
 ///
@@ -46,6 +46,8 @@ pub(crate) struct Access {
     /// Adds beyond those that are kept in `causes`.
     pub(crate) more_causes: usize,
     pub(crate) reconcile_id: String,
+    /// The term in which the reconcile began.
+    pub(crate) term: Term,
 }
 
 /// The same verbs as [`Context`], for a kind that is known only at run time; see [`Context::resource`].
@@ -93,6 +95,11 @@ impl<O: Object> Context<O> {
     /// Names this run in every line of its log.
     pub fn reconcile_id(&self) -> &str {
         &self.access.reconcile_id
+    }
+
+    /// The term of leadership that this reconcile belongs to: for effects outside the cluster.
+    pub fn term(&self) -> &Term {
+        &self.access.term
     }
 
     /// Time.

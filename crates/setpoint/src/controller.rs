@@ -1,3 +1,4 @@
+mod channel;
 mod identity;
 mod inbox;
 mod run;
@@ -10,12 +11,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Shared};
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
+pub use channel::Channel;
 pub(crate) use identity::Identity;
 pub use watch::{Lookup, Watch, by_index};
 
@@ -71,7 +73,8 @@ pub struct Controller<R: Reconciler> {
     pub(crate) gone: Vec<Forget>,
     pub(crate) concurrency: usize,
     pub(crate) time_limit: Duration,
-    pub(crate) start: Option<BoxFuture<'static, ()>>,
+    pub(crate) resync: Option<Duration>,
+    pub(crate) start: Option<Shared<BoxFuture<'static, ()>>>,
 }
 
 /// Forgets what is kept for an object.
@@ -108,6 +111,7 @@ impl<R: Reconciler> Controller<R> {
             gone: Vec::new(),
             concurrency: 4,
             time_limit: crate::minutes(5),
+            resync: None,
             start: None,
         }
     }
@@ -188,7 +192,9 @@ impl<R: Reconciler> Controller<R> {
         watch: Watch<K>,
         map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
     ) -> Self {
-        self.rights.add(Target::of(&watch.kind), READ);
+        if watch.elsewhere.is_none() {
+            self.rights.add(Target::of(&watch.kind), READ);
+        }
         self.watches.push(watch.mapped(map));
         self
     }
@@ -231,6 +237,19 @@ impl<R: Reconciler> Controller<R> {
         S: Stream<Item: Into<Trigger>> + Send + 'static,
     {
         self.sources.push(Box::new(move || stream().map(Into::into).boxed()));
+        self
+    }
+
+    /// Reconciles what is sent into `channel`, from wherever.
+    pub fn channel(self, channel: &Channel) -> Self {
+        let channel = channel.clone();
+        self.source(move || channel.listen())
+    }
+
+    /// Reconciles all objects each `period`, behind everything that is news: for effects outside the cluster that
+    /// nothing watches. Never unless set; a time of its own for each object is [`Action::requeue`].
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
         self
     }
 
@@ -289,7 +308,7 @@ impl<R: Reconciler> Controller<R> {
 
     /// Starts no watch before `ready` completes, so that a kind which nobody uses costs nothing.
     pub fn start_when(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.start = Some(ready.boxed());
+        self.start = Some(ready.boxed().shared());
         self
     }
 }
@@ -311,11 +330,34 @@ pub struct AnyController {
     finalizer: Option<String>,
     concurrency: usize,
     time_limit: Duration,
-    run: Run,
+    start: Arc<dyn Start>,
 }
 
-/// What runs a controller, with its final number of workers.
-type Run = Box<dyn FnOnce(Runtime, CancellationToken, usize) -> BoxFuture<'static, Result<()>> + Send>;
+/// Starts a controller of whatever type, once for each term of leadership.
+trait Start: Send + Sync {
+    fn warm(self: Arc<Self>, runtime: Runtime) -> BoxFuture<'static, Result<()>>;
+    fn run(
+        self: Arc<Self>,
+        runtime: Runtime,
+        stop: CancellationToken,
+        workers: usize,
+    ) -> BoxFuture<'static, Result<()>>;
+}
+
+impl<R: Reconciler> Start for Controller<R> {
+    fn warm(self: Arc<Self>, runtime: Runtime) -> BoxFuture<'static, Result<()>> {
+        async move { run::warm(&self, &runtime).await }.boxed()
+    }
+
+    fn run(
+        self: Arc<Self>,
+        runtime: Runtime,
+        stop: CancellationToken,
+        workers: usize,
+    ) -> BoxFuture<'static, Result<()>> {
+        run::run(self, runtime, stop, workers).boxed()
+    }
+}
 
 impl AnyController {
     /// Its name, unique in a process.
@@ -356,7 +398,17 @@ impl AnyController {
     /// Runs until `stop` is cancelled: then sources stop, nothing more is started, and running reconciles
     /// get the runtime's grace before they are dropped. Dropping the future drops everything at once.
     pub async fn run(self, runtime: Runtime, stop: CancellationToken) -> Result<()> {
-        (self.run)(runtime, stop, self.concurrency).await
+        self.start(runtime, stop).await
+    }
+
+    /// As [`run`](Self::run), for one term of several.
+    pub(crate) fn start(&self, runtime: Runtime, stop: CancellationToken) -> BoxFuture<'static, Result<()>> {
+        Arc::clone(&self.start).run(runtime, stop, self.concurrency)
+    }
+
+    /// Fills the caches and does nothing else: what a standby does.
+    pub(crate) fn warm(&self, runtime: Runtime) -> BoxFuture<'static, Result<()>> {
+        Arc::clone(&self.start).warm(runtime)
     }
 }
 
@@ -379,9 +431,7 @@ impl<R: Reconciler> From<Controller<R>> for AnyController {
             finalizer: controller.finalizer.as_ref().map(|(name, _)| name.clone()),
             concurrency: controller.concurrency,
             time_limit: controller.time_limit,
-            run: Box::new(move |runtime, stop, workers| {
-                run::run(controller.concurrency(workers), runtime, stop).boxed()
-            }),
+            start: Arc::new(controller),
         }
     }
 }

@@ -53,7 +53,9 @@ pub(crate) enum Impossible {
     Lease(Duration),
     #[error("the renew deadline of {renew:?} is not shorter than the lease of {lease:?} less a twentieth")]
     Renew { renew: Duration, lease: Duration },
-    #[error("the retry period of {retry:?}, {jittered:?} with jitter, is not shorter than the renew deadline of {renew:?}, or is 0")]
+    #[error(
+        "the retry period of {retry:?}, {jittered:?} with jitter, is not shorter than the renew deadline of {renew:?}, or is 0"
+    )]
     Retry { retry: Duration, jittered: Duration, renew: Duration },
 }
 
@@ -122,7 +124,7 @@ impl Timings {
     /// How long after its last renewal a lease may be relied on: a twentieth less than it lasts, for clocks
     /// that run at different speeds.
     pub(crate) fn usable(&self) -> Duration {
-        self.lease - self.lease / 20
+        self.lease.saturating_sub(self.lease / 20)
     }
 
     /// How long one request about the lease may take: half of the renew deadline, at least a second.

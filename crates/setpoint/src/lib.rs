@@ -16,6 +16,7 @@ mod condition;
 mod context;
 mod controller;
 mod decode;
+mod election;
 mod error;
 mod events;
 mod fingerprint;
@@ -45,7 +46,8 @@ pub use context::{
     Apply, Context, Create, Delete, Incomplete, NotCached, Patch, Patching, Propagation, Refused, Replace,
     Resource,
 };
-pub use controller::{AnyController, Controller, Lookup, Trigger, Watch, by_index};
+pub use controller::{AnyController, Channel, Controller, Lookup, Trigger, Watch, by_index};
+pub use election::{Election, NotLeading, Term};
 pub use error::{Error, Result, Retry};
 pub use health::Health;
 pub use k8s_openapi;

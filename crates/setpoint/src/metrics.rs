@@ -16,6 +16,7 @@ use crate::{Kind, Observer, Reconciled};
 
 mod client;
 mod controller;
+mod election;
 mod process;
 mod watches;
 
@@ -32,6 +33,7 @@ struct Inner {
     controllers: controller::Families,
     series: RwLock<BTreeMap<String, Arc<controller::Series>>>,
     watches: watches::Watches,
+    elections: election::Elections,
     client: ClientMetrics,
 }
 
@@ -41,6 +43,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let controllers = controller::Families::register(&mut registry);
         let watches = watches::Watches::register(&mut registry);
+        let elections = election::Elections::register(&mut registry);
         let client = ClientMetrics::register(&mut registry);
         process::register(&mut registry);
         Self(Arc::new(Inner {
@@ -48,6 +51,7 @@ impl Metrics {
             controllers,
             series: RwLock::default(),
             watches,
+            elections,
             client,
         }))
     }
@@ -135,6 +139,14 @@ impl Observer for Metrics {
 
     fn undecodable(&self, kind: &Kind, objects: usize) {
         self.0.watches.undecodable(kind, objects);
+    }
+
+    fn leading(&self, election: &str, leads: bool) {
+        self.0.elections.leading(election, leads);
+    }
+
+    fn election_slow_path(&self, election: &str) {
+        self.0.elections.slow_path(election);
     }
 }
 

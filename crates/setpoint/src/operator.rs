@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! main: flags ─▶ logs ─▶ connect ─▶ run_until(two signals)        manifests: declarations ─▶ YAML
-//! run_until: client stack ─▶ Runtime ─▶ controllers, tasks, event sender, /metrics, /healthz
-//!      stop: controllers drain ─▶ tasks end ─▶ events are sent ─▶ endpoints close
+//! run_until: client stack ─▶ Runtime ─▶ tasks, event sender, /metrics, /healthz
+//!     lead:  caches warm ─▶ election won ─▶ controllers, leading tasks ─▶ (lost: all dropped, end or stand by)
+//!     stop:  controllers drain ─▶ tasks end ─▶ events are sent ─▶ the lease is given back ─▶ endpoints close
 //! ```
 
 use std::fmt;
@@ -18,11 +19,12 @@ use setpoint_clock::{Clock, Entropy};
 use setpoint_manifests::{Install, Rights};
 use tokio_util::sync::CancellationToken;
 
-use crate::{AnyController, Health, Metrics, RequestStack, Result, Runtime, Scope, rbac};
+use crate::{AnyController, Election, Health, Metrics, RequestStack, Result, Runtime, Scope, rbac};
 
 mod arguments;
 mod diagnosis;
 mod endpoint;
+mod lead;
 mod lifecycle;
 mod manifests;
 mod signals;
@@ -54,6 +56,7 @@ pub struct Operator {
     image: Option<String>,
     controllers: Vec<AnyController>,
     tasks: Vec<Task>,
+    election: Option<Election>,
     crds: Vec<CustomResourceDefinition>,
     scope: Option<Scope>,
     client: Option<kube::Client>,
@@ -78,6 +81,7 @@ impl Operator {
             image: None,
             controllers: Vec::new(),
             tasks: Vec::new(),
+            election: None,
             crds: Vec::new(),
             scope: None,
             client: None,
@@ -117,7 +121,15 @@ impl Operator {
         self
     }
 
-    /// Adds something else that runs as long as the operator does.
+    /// Elects one of several replicas that does the work: only it runs controllers and leading tasks, and only its
+    /// writes leave the process. The others fill their caches and wait. [`main`](Self::main) has a flag to turn it off.
+    /// Default: no election, so run one replica.
+    pub fn election(mut self, election: Election) -> Self {
+        self.election = Some(election);
+        self
+    }
+
+    /// Adds something else that runs beside the controllers.
     pub fn task(mut self, task: Task) -> Self {
         self.tasks.push(task);
         self
@@ -232,9 +244,11 @@ impl Operator {
     /// operators: reads no flags, sets up no logging, handles no signals. Dropping the future stops at once.
     ///
     /// # Errors
-    /// If there is no cluster to connect to, an address cannot be listened on, or a controller or task fails.
+    /// If there is no cluster to connect to, an address cannot be listened on, a controller or task fails, or
+    /// leadership is lost (unless it [stands by](Election::stand_by) again).
     pub async fn run_until(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), OperatorError> {
-        lifecycle::run(self, shutdown).await
+        // Large, and held once for each operator.
+        Box::pin(lifecycle::run(self, shutdown)).await
     }
 }
 
@@ -248,18 +262,20 @@ impl fmt::Debug for Operator {
     }
 }
 
-type Run = Box<dyn FnOnce(Runtime, CancellationToken) -> BoxFuture<'static, Result<()>> + Send>;
+type Run = Box<dyn Fn(Runtime, CancellationToken) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// Something that runs beside the controllers: a poller, a server of one's own.
 #[must_use = "give it to Operator::task"]
 pub struct Task {
     name: String,
+    leading: bool,
     run: Run,
 }
 
 impl Task {
     /// A task that runs from start to stop. It should end soon after the token is cancelled, which happens
-    /// when the controllers have stopped; after the grace it is dropped. An error stops the operator.
+    /// when the controllers have stopped; after the grace it is dropped. An error stops the operator. In an
+    /// election it runs on every replica; its writes through the runtime's client pass on the leader only.
     pub fn always<F>(
         name: impl Into<String>,
         run: impl FnOnce(Runtime, CancellationToken) -> F + Send + 'static,
@@ -267,7 +283,27 @@ impl Task {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name: name.into(), run: Box::new(move |runtime, stop| run(runtime, stop).boxed()) }
+        // It is started once; only leading tasks are started again.
+        let run = parking_lot::Mutex::new(Some(run));
+        let run = move |runtime, stop| match run.lock().take() {
+            Some(run) => run(runtime, stop).boxed(),
+            None => futures::future::ready(Ok(())).boxed(),
+        };
+        Self { name: name.into(), leading: false, run: Box::new(run) }
+    }
+
+    /// A task that runs while this replica leads, started anew in each term. It is dropped when the term is lost;
+    /// at a stop its token is cancelled with the controllers', and after the grace it is dropped. Without an
+    /// election it runs from start to stop.
+    pub fn leading<F>(
+        name: impl Into<String>,
+        run: impl Fn(Runtime, CancellationToken) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let run = move |runtime, stop| run(runtime, stop).boxed();
+        Self { name: name.into(), leading: true, run: Box::new(run) }
     }
 }
 

@@ -25,6 +25,23 @@ pub(crate) fn rights<'a>(controllers: impl IntoIterator<Item = &'a AnyController
     rights
 }
 
+/// What it takes to be elected: the lease by its name, and its creation, which RBAC cannot restrict by name.
+pub(crate) fn lease(name: &str) -> manifests::Rights {
+    let (group, resource) = ("coordination.k8s.io", "leases");
+    let mut rights = manifests::Rights::new();
+    rights.allow(group, resource, true, ["create"]);
+    for verb in ["get", "update", "watch"] {
+        rights.insert(manifests::Rule {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            name: Some(name.to_owned()),
+            verb: verb.to_owned(),
+            namespaced: true,
+        });
+    }
+    rights
+}
+
 /// The operator's scope in the words of the manifests.
 pub(crate) fn scope(scope: &Scope) -> manifests::Scope {
     match scope {

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use setpoint_clock::{Clock, Entropy};
 
-use crate::Kind;
 use crate::cache::Caches;
+use crate::election::Fence;
+use crate::{Kind, Term};
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +82,10 @@ pub trait Observer: Send + Sync + 'static {
     fn watch_restarted(&self, _kind: &Kind) {}
     /// So many objects of a kind cannot be decoded.
     fn undecodable(&self, _kind: &Kind, _objects: usize) {}
+    /// This replica has begun or ended to lead in an election.
+    fn leading(&self, _election: &str, _leads: bool) {}
+    /// A lease was not in the version that its holder knew, and had to be read before it was renewed.
+    fn election_slow_path(&self, _election: &str) {}
 }
 
 /// An [`Observer`] that looks away.
@@ -182,6 +187,7 @@ struct Shared {
     caches: Caches,
     dry_run: bool,
     grace: Duration,
+    fence: Option<Fence>,
 }
 
 /// Makes a [`Runtime`].
@@ -194,6 +200,7 @@ pub struct RuntimeBuilder {
     recorder: Arc<dyn Recorder>,
     dry_run: bool,
     grace: Duration,
+    fence: Option<Fence>,
 }
 
 impl Runtime {
@@ -209,6 +216,7 @@ impl Runtime {
             recorder: Arc::new(LogOnly),
             dry_run: false,
             grace: Duration::from_secs(30),
+            fence: None,
         }
     }
 
@@ -250,6 +258,16 @@ impl Runtime {
     /// How long running reconciles may go on after the stop.
     pub fn grace(&self) -> Duration {
         self.0.grace
+    }
+
+    /// The present term of leadership, or the last one; one without an end where there is no election.
+    pub fn term(&self) -> Term {
+        self.0.fence.as_ref().map_or_else(Term::endless, Fence::term)
+    }
+
+    /// Whether there is an election, so that caches may be older than the term.
+    pub(crate) fn is_elected(&self) -> bool {
+        self.0.fence.is_some()
     }
 }
 
@@ -302,6 +320,12 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Terms of leadership come from `fence`.
+    pub(crate) fn fence(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+
     /// The runtime. Call inside a tokio runtime.
     pub fn build(self) -> Runtime {
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
@@ -316,6 +340,7 @@ impl RuntimeBuilder {
             caches,
             dry_run: self.dry_run,
             grace: self.grace,
+            fence: self.fence,
         }))
     }
 }

@@ -374,6 +374,22 @@ impl<T> Store<T> {
         self.progress.as_ref()
     }
 
+    /// Whether everything was seen that a list of version `at` has, by key and version: also what it has no more.
+    pub(crate) fn covers(&self, listed: &BTreeMap<Key, u64>, at: u64) -> bool {
+        let progress = self.progress.as_ref().and_then(Version::number).unwrap_or_default();
+        if progress >= at {
+            return true;
+        }
+        let stored = |key: &Key| match self.slots.get(key) {
+            Some(Slot::Present(record)) => record.version.number,
+            _ => None,
+        };
+        listed.iter().all(|(key, version)| progress >= *version || stored(key) >= Some(*version))
+            && self.iter().all(|(key, record)| {
+                listed.contains_key(key) || record.version.number.is_none_or(|version| version > at)
+            })
+    }
+
     /// How many visible objects cannot be decoded.
     pub(crate) fn undecodable(&self) -> usize {
         self.iter().filter(|(_, record)| record.payload.object().is_none()).count()

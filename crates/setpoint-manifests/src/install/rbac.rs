@@ -17,36 +17,38 @@ pub(super) fn objects(install: &Install) -> Vec<Value> {
         Scope::Namespaces(_) => install.rights.cluster_scoped_rules(),
     };
     if !cluster.is_empty() {
-        objects.push(role(install, None, &cluster));
-        objects.push(binding(install, None));
+        objects.extend(granted(install, &install.name, None, &cluster));
     }
     if let Scope::Namespaces(namespaces) = &install.scope {
         let rules = install.rights.namespaced_rules();
         for namespace in namespaces.iter().filter(|_| !rules.is_empty()) {
-            objects.push(role(install, Some(namespace), &rules));
-            objects.push(binding(install, Some(namespace)));
+            objects.extend(granted(install, &install.name, Some(namespace), &rules));
         }
+    }
+    for (namespace, rights) in &install.local {
+        let name = format!("{}-local", install.name);
+        objects.extend(granted(install, &name, Some(namespace), &rights.namespaced_rules()));
     }
     objects
 }
 
-fn role(install: &Install, namespace: Option<&str>, rules: &[Value]) -> Value {
-    json!({
+/// A role and its binding to the operator's account; cluster-wide without a namespace.
+fn granted(install: &Install, name: &str, namespace: Option<&str>, rules: &[Value]) -> [Value; 2] {
+    let kind = role_kind(namespace);
+    let role = json!({
         "apiVersion": format!("{GROUP}/v1"),
-        "kind": role_kind(namespace),
-        "metadata": install.metadata(&install.name, namespace),
+        "kind": kind,
+        "metadata": install.metadata(name, namespace),
         "rules": rules,
-    })
-}
-
-fn binding(install: &Install, namespace: Option<&str>) -> Value {
-    json!({
+    });
+    let binding = json!({
         "apiVersion": format!("{GROUP}/v1"),
-        "kind": format!("{}Binding", role_kind(namespace)),
-        "metadata": install.metadata(&install.name, namespace),
-        "roleRef": {"apiGroup": GROUP, "kind": role_kind(namespace), "name": install.name},
+        "kind": format!("{kind}Binding"),
+        "metadata": install.metadata(name, namespace),
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": install.name, "namespace": install.namespace}],
-    })
+    });
+    [role, binding]
 }
 
 fn role_kind(namespace: Option<&str>) -> &'static str {

@@ -469,6 +469,8 @@ impl Access {
 
     /// Sends a write. A key whose write has an unknown outcome is suspect from then on.
     pub(super) async fn send(&self, write: Request<'_>) -> Result<Value> {
+        // The client's fence knows the present term only, not that of this reconcile.
+        self.term.check()?;
         let mut path = if write.method == Method::POST && write.subresource.is_none() {
             write.kind.collection_path(write.key.namespace.as_deref())
         } else {

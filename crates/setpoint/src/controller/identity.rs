@@ -1,8 +1,8 @@
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cache::{Cache, Origin};
+use crate::cache::{AnyCache, Cache, Origin};
 use crate::{Key, Kind, Object, Rights, Undeclared, Verb};
 
 /// Who a controller is, as its contexts know it: name, rights, and the caches that it declared.
@@ -18,7 +18,7 @@ pub(crate) struct Identity {
 pub(crate) struct Declared {
     representation: TypeId,
     kind: Kind,
-    cache: Arc<dyn Any + Send + Sync>,
+    cache: Arc<dyn AnyCache>,
 }
 
 impl Declared {
@@ -26,8 +26,12 @@ impl Declared {
         Self {
             representation: TypeId::of::<K>(),
             kind: cache.kind().clone(),
-            cache: Arc::clone(cache) as Arc<dyn Any + Send + Sync>,
+            cache: Arc::clone(cache) as Arc<dyn AnyCache>,
         }
+    }
+
+    pub(crate) fn cache(&self) -> Arc<dyn AnyCache> {
+        Arc::clone(&self.cache)
     }
 }
 
@@ -36,7 +40,7 @@ pub(crate) fn find<K: Object>(caches: &[Declared], kind: &Kind) -> Option<Arc<Ca
     let declared = caches
         .iter()
         .find(|declared| declared.representation == TypeId::of::<K>() && declared.kind.same_resource(kind))?;
-    Arc::clone(&declared.cache).downcast().ok()
+    declared.cache().any().downcast().ok()
 }
 
 impl Identity {

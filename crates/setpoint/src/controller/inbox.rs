@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Trigger;
 use crate::queue::{Add, Class, Outcome, Popped, Queue};
-use crate::{Key, Observer, Runtime};
+use crate::{Cause, Key, Observer, Reason, Runtime};
 
 /// The queue of one controller, with its clock, its metrics, and a bell for the workers.
 pub(crate) struct Inbox {
@@ -25,6 +25,14 @@ impl Inbox {
         self.queue.lock().add(key, add, Instant::now());
         self.observer().queue_added(&self.controller);
         self.bell.notify_one();
+    }
+
+    /// Adds keys of a resync.
+    pub(crate) fn resync(&self, keys: Vec<Key>) {
+        for key in keys {
+            let cause = Cause::new(Reason::Resync, None);
+            self.add(&key, Add { cause, class: Class::Background, echo: false, renews: false });
+        }
     }
 
     pub(crate) fn trigger(&self, trigger: Trigger) {

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures::StreamExt as _;
+use futures::future::join_all;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::identity::Declared;
 use super::inbox::Inbox;
-use super::watch::{Lookup, Setup, Wiring, primary};
+use super::watch::{Lookup, Setup, Subscribe, Wiring, primary};
 use super::worker::{Done, Worker};
 use super::{Controller, Identity};
+use crate::cache::Cache;
 use crate::{Reconciler, Result, Runtime};
 
 /// What the controller's loop woke up for.
@@ -23,41 +25,69 @@ enum Woken {
     Queue,
 }
 
-/// Opens the caches, subscribes the handlers, waits for the first lists, and works until `stop`.
-pub(super) async fn run<R: Reconciler>(
-    mut controller: Controller<R>,
-    runtime: Runtime,
-    stop: CancellationToken,
-) -> Result<()> {
-    if let Some(start) = controller.start.take()
-        && stop.run_until_cancelled(start).await.is_none()
-    {
-        return Ok(());
+/// What a controller reads and hears, with its watches running.
+struct Opened<R: Reconciler> {
+    cache: Arc<Cache<R::Object>>,
+    caches: Vec<Declared>,
+    subscribers: Vec<Subscribe>,
+}
+
+/// Opens the caches, once the controller is to start.
+async fn open<R: Reconciler>(controller: &Controller<R>, runtime: &Runtime) -> Result<Opened<R>> {
+    if let Some(start) = &controller.start {
+        start.clone().await;
     }
-    let name: Arc<str> = controller.name.as_str().into();
     let cache = runtime.caches().open::<R::Object>(&controller.kind, &controller.selector);
     let mut caches = vec![Declared::new(&cache)];
-    let (mut subscribers, mut indexes) = (Vec::new(), Vec::new());
-    for setup in controller.watches {
-        match setup {
-            Setup::Watch(open) => {
-                let (declared, subscribe) = open(runtime.caches());
-                caches.push(declared);
-                subscribers.push(subscribe);
-            }
-            Setup::Index(add) => indexes.push(add),
+    let mut subscribers = Vec::new();
+    for setup in &controller.watches {
+        if let Setup::Watch(open) = setup {
+            let (declared, subscribe) = open(runtime.caches());
+            caches.extend(declared);
+            subscribers.push(subscribe);
         }
     }
-    for add in indexes {
-        add(&caches)?;
+    for setup in &controller.watches {
+        if let Setup::Index(add) = setup {
+            add(&caches)?;
+        }
     }
+    Ok(Opened { cache, caches, subscribers })
+}
+
+/// Fills the caches, and does nothing else.
+pub(super) async fn warm<R: Reconciler>(controller: &Controller<R>, runtime: &Runtime) -> Result<()> {
+    let opened = open(controller, runtime).await?;
+    join_all(opened.caches.iter().map(|declared| declared.cache().synced())).await;
+    tracing::info!(controller = controller.name, "caches are synced, stands by");
+    Ok(())
+}
+
+/// Opens the caches, subscribes the handlers, waits until the caches are filled and fresh, and works until
+/// `stop`.
+pub(super) async fn run<R: Reconciler>(
+    controller: Arc<Controller<R>>,
+    runtime: Runtime,
+    stop: CancellationToken,
+    workers: usize,
+) -> Result<()> {
+    let Some(opened) = stop.run_until_cancelled(open(&controller, &runtime)).await else { return Ok(()) };
+    let Opened { cache, caches, subscribers } = opened?;
+    let name: Arc<str> = controller.name.as_str().into();
     let inbox = Arc::new(Inbox::new(Arc::clone(&name), runtime.clone()));
     let lookup = Lookup { caches: Arc::new(caches.clone()) };
     let wiring = Wiring { controller: Arc::clone(&name), inbox: Arc::clone(&inbox), lookup };
-    runtime.observer().controller_started(&name, controller.concurrency);
-    let mut synced = vec![primary(Arc::clone(&cache), controller.predicate, &wiring)];
+    runtime.observer().controller_started(&name, workers);
+    let mut synced = vec![primary(Arc::clone(&cache), controller.predicate.clone(), &wiring)];
     synced.extend(subscribers.into_iter().map(|subscribe| subscribe(&wiring)));
-    if stop.run_until_cancelled(futures::future::join_all(synced)).await.is_none() {
+    let ready = async {
+        join_all(synced).await;
+        if runtime.is_elected() {
+            let caches = caches.iter().map(|declared| runtime.caches().catch_up(declared.cache()));
+            join_all(caches).await;
+        }
+    };
+    if stop.run_until_cancelled(ready).await.is_none() {
         return Ok(());
     }
     tracing::info!(controller = &*name, kind = %controller.kind, "caches are synced, workers start");
@@ -71,25 +101,31 @@ pub(super) async fn run<R: Reconciler>(
             }
         });
     }
+    if let Some(period) = controller.resync {
+        let (cache, inbox) = (Arc::clone(&cache), Arc::clone(&inbox));
+        sources.spawn(async move {
+            let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+            loop {
+                ticks.tick().await;
+                inbox.resync(cache.keys());
+            }
+        });
+    }
     let worker = Arc::new(Worker {
-        reconciler: controller.reconciler,
         cache,
-        kind: controller.kind,
-        finalizer: controller.finalizer,
-        gone: controller.gone,
-        time_limit: controller.time_limit,
         identity: Arc::new(Identity {
-            field_manager: controller.field_manager.unwrap_or_else(|| name.to_string()),
+            field_manager: controller.field_manager.clone().unwrap_or_else(|| name.to_string()),
             name,
-            rights: controller.rights,
+            rights: controller.rights.clone(),
             caches,
         }),
+        controller,
         runtime: runtime.clone(),
     });
     let mut running = JoinSet::new();
     let mut stopped = pin!(stop.cancelled());
     loop {
-        while running.len() < controller.concurrency
+        while running.len() < workers
             && let Some(popped) = inbox.pop()
         {
             running.spawn(Arc::clone(&worker).work(popped));

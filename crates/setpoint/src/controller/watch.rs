@@ -11,7 +11,9 @@ use super::inbox::Inbox;
 use crate::cache::{Cache, Caches, Origin};
 use crate::queue::{Add, Class};
 use crate::store::{Payload, Transition, Values};
-use crate::{Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Selector};
+use crate::{
+    Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Runtime, Selector,
+};
 
 /// How a kind is watched beside the reconciled one: which of its changes count, and which objects.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct Watch<K> {
     pub(crate) kind: Kind,
     pub(crate) selector: Selector,
     pub(crate) predicate: Option<Predicate<K>>,
+    /// The caches of another cluster.
+    pub(crate) elsewhere: Option<Caches>,
 }
 
 impl<K: Object> Watch<K> {
@@ -32,7 +36,7 @@ impl<K: Object> Watch<K> {
 
     /// All changes of all objects of a kind that is known at run time.
     pub fn of(dynamic: &K::DynamicType) -> Self {
-        Self { kind: K::kind_of(dynamic), selector: Selector::all(), predicate: None }
+        Self { kind: K::kind_of(dynamic), selector: Selector::all(), predicate: None, elsewhere: None }
     }
 
     /// Says that the objects of a kind known only at run time live outside namespaces.
@@ -50,6 +54,15 @@ impl<K: Object> Watch<K> {
     /// Only these objects.
     pub fn selector(mut self, selector: Selector) -> Self {
         self.selector = selector;
+        self
+    }
+
+    /// Objects of another cluster, through the caches of a runtime of its own: `Runtime::builder(client)`. For
+    /// [`crate::Controller::watches_as`] with a map to keys of this cluster. The context reads this cluster only; read
+    /// the other one with [`Caches::get`] of that runtime. The controller starts when both clusters' caches
+    /// are filled. Rights in the other cluster are for its client to have: no RBAC rule is derived.
+    pub fn elsewhere(mut self, runtime: &Runtime) -> Self {
+        self.elsewhere = Some(runtime.caches().clone());
         self
     }
 
@@ -82,12 +95,13 @@ impl<K: Object> Watch<K> {
         self,
         map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
     ) -> Setup {
+        let map = Arc::new(map);
         let open = move |caches: &Caches| {
-            let cache = caches.open::<K>(&self.kind, &self.selector);
-            let declared = Declared::new(&cache);
-            let predicate = self.predicate;
+            let cache = self.elsewhere.as_ref().unwrap_or(caches).open::<K>(&self.kind, &self.selector);
+            let declared = self.elsewhere.is_none().then(|| Declared::new(&cache));
+            let (predicate, kind, map) = (self.predicate.clone(), self.kind.clone(), Arc::clone(&map));
             let subscribe = move |wiring: &Wiring| {
-                let (wiring, kind) = (wiring.clone(), self.kind);
+                let wiring = wiring.clone();
                 let listener = Arc::downgrade(&(Arc::clone(&wiring.inbox) as Arc<dyn Any + Send + Sync>));
                 let inbox = Arc::downgrade(&wiring.inbox);
                 let (controller, lookup) = (wiring.controller, wiring.lookup);
@@ -123,10 +137,11 @@ where
 /// Subscribes a controller's handler; the future is done when the cache is synced.
 pub(crate) type Subscribe = Box<dyn FnOnce(&Wiring) -> BoxFuture<'static, ()> + Send>;
 
-type Open = Box<dyn FnOnce(&Caches) -> (Declared, Subscribe) + Send>;
-type AddIndex = Box<dyn FnOnce(&[Declared]) -> Result<()> + Send>;
+/// Gives no cache to read where it is another cluster's.
+type Open = Box<dyn Fn(&Caches) -> (Option<Declared>, Subscribe) + Send + Sync>;
+type AddIndex = Box<dyn Fn(&[Declared]) -> Result<()> + Send + Sync>;
 
-/// What is done for a declaration when its controller starts.
+/// What is done for a declaration when its controller starts, once for each term of leadership.
 pub(crate) enum Setup {
     /// Opens a cache.
     Watch(Open),
@@ -223,11 +238,11 @@ pub(crate) fn index<K: Object>(
     name: &'static str,
     values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) -> Setup {
+    let values: Values<K> = Arc::new(values);
     Setup::Index(Box::new(move |caches| {
         let Some(cache) = find::<K>(caches, &kind) else {
             return Err(Error::msg(format!("index {name} is on {kind}, which is not watched")));
         };
-        let values: Values<K> = Arc::new(values);
         cache.add_index(name, &values);
         Ok(())
     }))

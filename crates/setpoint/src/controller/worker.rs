@@ -1,6 +1,5 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use parking_lot::Mutex;
@@ -8,24 +7,19 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
-use super::{CleanupFn, Forget, Identity, undecodable};
+use super::{CleanupFn, Controller, Identity, undecodable};
 use crate::cache::Cache;
 use crate::context::Access;
 use crate::queue::{Outcome, Popped};
 use crate::store::Payload;
 use crate::{
-    Action, Context, Error, Event, Key, Kind, ObjectRef, Patch, Reconciled, Reconciler, Result, Retry,
-    Runtime,
+    Action, Context, Error, Event, Key, ObjectRef, Patch, Reconciled, Reconciler, Result, Retry, Runtime,
 };
 
 /// Runs one key at a time, each in a task of its own.
 pub(super) struct Worker<R: Reconciler> {
-    pub(super) reconciler: Arc<R>,
+    pub(super) controller: Arc<Controller<R>>,
     pub(super) cache: Arc<Cache<R::Object>>,
-    pub(super) kind: Kind,
-    pub(super) finalizer: Option<(String, CleanupFn<R>)>,
-    pub(super) gone: Vec<Forget>,
-    pub(super) time_limit: Duration,
     pub(super) identity: Arc<Identity>,
     pub(super) runtime: Runtime,
 }
@@ -68,7 +62,7 @@ impl<R: Reconciler> Worker<R> {
 
     /// One pass, with its time limit; a panic is an error of this key only.
     async fn guarded(&self, popped: Popped, id: String) -> (Outcome, Reconciled) {
-        let pass = timeout(self.time_limit, self.pass(popped, id));
+        let pass = timeout(self.controller.time_limit, self.pass(popped, id));
         match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success),
             Ok(Ok(Ok(Pass::Acted(action)))) => match action.delay() {
@@ -92,7 +86,7 @@ impl<R: Reconciler> Worker<R> {
                 }
             }
             Ok(Err(_)) => {
-                tracing::error!(limit = ?self.time_limit, "reconcile ran into its time limit and was dropped");
+                tracing::error!(limit = ?self.controller.time_limit, "reconcile ran into its time limit and was dropped");
                 (Outcome::Error, Reconciled::TimedOut)
             }
             Err(panic) => {
@@ -112,11 +106,12 @@ impl<R: Reconciler> Worker<R> {
         let mut access = Access {
             runtime: self.runtime.clone(),
             controller: Arc::clone(&self.identity),
-            owner: ObjectRef::new(self.kind.clone(), key.clone()),
+            owner: ObjectRef::new(self.controller.kind.clone(), key.clone()),
             version: Mutex::new(None),
             causes: popped.causes.kept,
             more_causes: popped.causes.more,
             reconcile_id: id,
+            term: self.runtime.term(),
         };
         access.settle(&self.cache, Some(&key)).await?;
         let read = self.cache.read(&key, |store| {
@@ -125,7 +120,7 @@ impl<R: Reconciler> Worker<R> {
             Some((record.uid.clone(), record.version.text.clone(), record.payload.clone(), reported))
         });
         let Some((uid, version, payload, reported)) = read.flatten() else {
-            self.gone.iter().for_each(|forget| forget(&key));
+            self.controller.gone.iter().for_each(|forget| forget(&key));
             return Ok(Pass::Gone);
         };
         access.owner.uid = Some(uid);
@@ -139,9 +134,14 @@ impl<R: Reconciler> Worker<R> {
                 return Ok(Pass::Acted(Action::await_change()));
             }
         };
-        let action = match &self.finalizer {
+        let action = match &self.controller.finalizer {
             Some((finalizer, cleanup)) => self.finalized(object, access, finalizer, *cleanup).await?,
-            None => self.reconciler.reconcile(Arc::clone(&object), &Context::new(object, access)).await?,
+            None => {
+                self.controller
+                    .reconciler
+                    .reconcile(Arc::clone(&object), &Context::new(object, access))
+                    .await?
+            }
         };
         Ok(Pass::Acted(action))
     }
@@ -160,18 +160,26 @@ impl<R: Reconciler> Worker<R> {
         let ours = finalizers.iter().any(|name| name == finalizer);
         if meta.deletion_timestamp.is_none() {
             if ours {
-                return self.reconciler.reconcile(Arc::clone(&object), &Context::new(object, access)).await;
+                return self
+                    .controller
+                    .reconciler
+                    .reconcile(Arc::clone(&object), &Context::new(object, access))
+                    .await;
             }
             let with = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
             let answer = set_finalizers(&access, with).await?;
-            let object = crate::context::object::<R::Object>(&self.kind, answer)?;
-            return self.reconciler.reconcile(Arc::clone(&object), &Context::new(object, access)).await;
+            let object = crate::context::object::<R::Object>(&self.controller.kind, answer)?;
+            return self
+                .controller
+                .reconciler
+                .reconcile(Arc::clone(&object), &Context::new(object, access))
+                .await;
         }
         if !ours {
             return Ok(Action::await_change());
         }
         let cx = Context::new(Arc::clone(&object), access);
-        let action = match cleanup(&self.reconciler, object, &cx).await {
+        let action = match cleanup(&self.controller.reconciler, object, &cx).await {
             Ok(action) => action,
             Err(error) => {
                 if !error.is_conflict() {

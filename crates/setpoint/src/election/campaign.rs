@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kube::Client;
 use setpoint_clock::{Clock, Entropy};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::candidate::{Candidate, Decision, Record};
@@ -137,13 +137,18 @@ impl Campaign {
         }
     }
 
-    /// Waits for the retry period, or until the lease changes.
+    /// Waits for the retry period, or until the lease ends or changes.
     async fn pause(&mut self) {
         if self.changes.is_none() {
             // Without a watch the period has to do.
             self.changes = self.lease.watch(self.version.as_ref()).await.ok();
         }
-        let period = pin!(sleep(self.entropy.jitter(self.timings.retry, JITTER)));
+        let now = Instant::now();
+        let mut next = now + self.entropy.jitter(self.timings.retry, JITTER);
+        if let Some(expiry) = self.candidate.expiry().filter(|expiry| *expiry > now) {
+            next = next.min(expiry);
+        }
+        let period = pin!(sleep_until(next));
         let Some(changes) = &mut self.changes else { return period.await };
         if let Either::Left((None, period)) = select(changes.next(), period).await {
             self.changes = None;
@@ -168,7 +173,7 @@ impl Campaign {
         let mut next = Instant::now();
         loop {
             let Some(deadline) = self.fence.deadline() else { return Ended::Lost };
-            let due = pin!(tokio::time::sleep_until(next.min(deadline)));
+            let due = pin!(sleep_until(next.min(deadline)));
             if release.run_until_cancelled(due).await.is_none() {
                 return Ended::Released;
             }
@@ -236,7 +241,9 @@ impl Campaign {
                 let error = Error::from(error);
                 tracing::warn!(lease = self.lease.name(), %error, "the lease was not given back, it will expire");
             }
-            Err(_) => tracing::warn!(lease = self.lease.name(), "the lease was not given back, it will expire"),
+            Err(_) => {
+                tracing::warn!(lease = self.lease.name(), "the lease was not given back, it will expire");
+            }
         }
     }
 

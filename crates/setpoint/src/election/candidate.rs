@@ -89,6 +89,12 @@ impl Candidate {
         self.open_claim = None;
     }
 
+    /// When the lease ends that somebody else holds, if it is not renewed.
+    pub(super) fn expiry(&self) -> Option<Instant> {
+        let (seen, since) = self.seen.as_ref()?;
+        Some(*since + seen.duration)
+    }
+
     /// Whether the lease is held under this identity by another process.
     pub(super) fn has_double(&self) -> bool {
         self.seen.as_ref().is_some_and(|(seen, _)| seen.holder == self.identity)

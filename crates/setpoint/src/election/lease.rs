@@ -47,12 +47,11 @@ impl Lease {
             renew_time: record.renewed.map(MicroTime),
             ..object.spec.unwrap_or_default()
         });
-        let written = match base {
-            Some(_) => self.api.replace(&self.name, &PostParams::default(), &object).await?,
-            None => {
-                object.metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-                self.api.create(&PostParams::default(), &object).await?
-            }
+        let written = if base.is_some() {
+            self.api.replace(&self.name, &PostParams::default(), &object).await?
+        } else {
+            object.metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            self.api.create(&PostParams::default(), &object).await?
         };
         Ok(Version(written))
     }

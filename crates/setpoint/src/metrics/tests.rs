@@ -153,6 +153,7 @@ async fn the_documented_metrics_are_the_served_ones() {
     metrics.watch_event(&kind);
     metrics.watch_restarted(&kind);
     metrics.undecodable(&kind, 0);
+    metrics.leading("website.example.com", true);
     let text = metrics.encode();
     let mut served: Vec<&str> =
         lines(&text, "# TYPE ").iter().filter_map(|line| line.split(' ').nth(2)).collect();

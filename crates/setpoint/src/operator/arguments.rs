@@ -13,7 +13,7 @@ use super::diagnosis::chain;
 use super::signals::Signals;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
-use crate::{Scope, rbac};
+use crate::{Election, Scope, rbac};
 
 /// What every operator binary can do.
 #[derive(Debug, Parser)]
@@ -68,6 +68,9 @@ struct Run {
     /// Objects that each controller reconciles at a time [default: what the controllers say]
     #[arg(long, env = "MAX_CONCURRENT_RECONCILES", value_name = "COUNT")]
     concurrency: Option<std::num::NonZeroUsize>,
+    /// Whether replicas elect the one that works [default: what the operator says]
+    #[arg(long, env = "LEADER_ELECT", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    leader_elect: Option<bool>,
     /// Seconds that running reconciles get after the first signal
     #[arg(long, env = "SHUTDOWN_GRACE_SECONDS", value_name = "SECONDS")]
     shutdown_grace_seconds: Option<u64>,
@@ -132,6 +135,13 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         }
         if let Some(workers) = arguments.concurrency {
             operator = operator.concurrency(workers.get());
+        }
+        match arguments.leader_elect {
+            Some(false) => operator.election = None,
+            Some(true) if operator.election.is_none() => {
+                operator.election = Some(Election::new(operator.name.clone()));
+            }
+            _ => {}
         }
         if let Some(seconds) = arguments.shutdown_grace_seconds {
             operator.grace = Duration::from_secs(seconds);

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::select;
 use setpoint_clock::{Clock, Entropy};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::diagnosis::{self, chain};
-use super::{Operator, endpoint};
-use crate::{Health, Metrics, RequestStack, Result, Runtime, events, rbac};
+use super::lead::{self, Work};
+use super::{Operator, Task, endpoint};
+use crate::election::{Campaign, Fence};
+use crate::{Health, Metrics, Observer, RequestStack, Result, RetryPolicy, Runtime, events, rbac};
 
 /// A reconcile is dropped at its time limit. One that is still there so long after it holds on to its thread,
 /// and only a restart helps.
@@ -70,6 +72,19 @@ pub enum OperatorError {
         /// The name.
         name: String,
     },
+    /// The election cannot work as it was configured.
+    #[error("leader election {name}: {reason}")]
+    Election {
+        /// The name of its lease.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Another replica may lead now.
+    #[error(
+        "leader election lost: the lease could not be renewed in time, so that another replica may take over; start this one again"
+    )]
+    LeadershipLost,
     /// A controller, task or endpoint failed.
     #[error("{what} failed: {reason}")]
     Failed {
@@ -81,7 +96,7 @@ pub enum OperatorError {
 }
 
 /// What runs has a name and a result.
-type Running = JoinSet<(String, std::thread::Result<Result<()>>)>;
+pub(super) type Running = JoinSet<(String, std::thread::Result<Result<()>>)>;
 
 /// [`Operator::run_until`].
 pub(super) async fn run(
@@ -94,6 +109,12 @@ pub(super) async fn run(
         if !names.insert(controller.name().to_owned()) {
             return Err(OperatorError::DuplicateController { name: controller.name().to_owned() });
         }
+    }
+    if let Some(election) = &operator.election {
+        election.timings.check().map_err(|error| OperatorError::Election {
+            name: election.name.clone(),
+            reason: error.to_string(),
+        })?;
     }
     let clock = operator.clock.unwrap_or_else(Clock::system);
     let entropy = operator.entropy.unwrap_or_else(Entropy::from_system);
@@ -120,14 +141,21 @@ pub(super) async fn run(
         endpoints.spawn(endpoint::serve(listener, endpoint::health(operator.health.clone())));
     }
 
-    let mut stack = RequestStack::new(&metrics, entropy.clone());
+    let fence = operator.election.as_ref().map(|election| Fence::new(election.timings));
+    let mut stack = RequestStack::new(&metrics, entropy.clone()).fence(fence.clone());
     if let Some(change) = operator.stack {
         stack = change(stack);
     }
+    // A connection of its own, without retries: a renewal that waits behind other requests comes too late.
+    let elect = operator.election.as_ref().map(|election| {
+        RequestStack::new(&metrics, entropy.clone())
+            .retry(RetryPolicy::never())
+            .deadline(election.timings.request())
+    });
     let scope = operator.scope.unwrap_or_default();
     let mut diagnosing = JoinSet::new();
-    let client = match (operator.client, operator.config) {
-        (Some(client), _) => stack.over(client),
+    let (client, elector) = match (operator.client, operator.config) {
+        (Some(client), _) => (stack.over(client.clone()), elect.map(|elect| elect.over(client))),
         (None, config) => {
             let config = match config {
                 Some(config) => config,
@@ -136,9 +164,10 @@ pub(super) async fn run(
                 })?,
             };
             let url = config.cluster_url.to_string();
-            let client = stack
-                .connect(config)
-                .map_err(|error| OperatorError::Unreachable { url: url.clone(), reason: chain(&error) })?;
+            let unusable =
+                |error: kube::Error| OperatorError::Unreachable { url: url.clone(), reason: chain(&error) };
+            let elector = elect.map(|elect| elect.connect(config.clone())).transpose().map_err(unusable)?;
+            let client = stack.connect(config).map_err(unusable)?;
             diagnosis::reach(&client, &url).await?;
             // A cluster that we were not handed may lack what we need: say so, and go on waiting for it.
             let kinds = controllers.iter().map(|controller| controller.kind().clone()).collect();
@@ -150,36 +179,35 @@ pub(super) async fn run(
                 rights,
                 scope.clone(),
             ));
-            client
+            (client, elector)
         }
     };
 
-    let (recorder, sender) =
-        events::recorder(client.clone(), clock, entropy.clone(), &instance(&operator.name));
+    let instance = instance(&operator.name);
+    let (recorder, sender) = events::recorder(client.clone(), clock, entropy.clone(), &instance);
     let mut sending = JoinSet::new();
     sending.spawn(sender.run());
+    let observer: Arc<dyn Observer> = Arc::new(metrics.clone());
     let runtime = Runtime::builder(client)
         .clock(clock)
-        .entropy(entropy)
+        .entropy(entropy.clone())
         .scope(scope)
-        .observer(Arc::new(metrics.clone()))
+        .observer(Arc::clone(&observer))
         .recorder(Arc::new(recorder))
         .grace(operator.grace)
+        .fence(fence.clone())
         .build();
     register_checks(&operator.health, &runtime, &metrics, &controllers);
 
-    let (stop_controllers, stop_tasks) = (CancellationToken::new(), CancellationToken::new());
-    let (mut running, mut tasks) = (Running::new(), Running::new());
-    let count = controllers.len();
-    for controller in controllers {
-        let name = format!("controller {}", controller.name());
-        running.spawn(
-            AssertUnwindSafe(controller.run(runtime.clone(), stop_controllers.clone()))
-                .catch_unwind()
-                .map(|result| (name, result)),
-        );
-    }
-    for task in operator.tasks {
+    let stands_by = operator.election.as_ref().is_some_and(|election| election.stands_by);
+    let campaign = operator.election.zip(elector).zip(fence).map(|((election, client), fence)| {
+        let identity = election.identity.clone().unwrap_or_else(|| format!("{instance}_{}", entropy.uuid()));
+        Campaign::new(&election, identity, client, fence, (clock, entropy), observer)
+    });
+    let (leading, always): (Vec<Task>, Vec<Task>) = operator.tasks.into_iter().partition(|task| task.leading);
+    let stop_tasks = CancellationToken::new();
+    let mut tasks = Running::new();
+    for task in always {
         let name = format!("task {}", task.name);
         tasks.spawn(
             AssertUnwindSafe((task.run)(runtime.clone(), stop_tasks.clone()))
@@ -187,21 +215,15 @@ pub(super) async fn run(
                 .map(|result| (name, result)),
         );
     }
-    tracing::info!(operator = operator.name, controllers = count, "started");
 
-    let outcome = {
-        let failed = pin!(first_failure(&mut running, &mut tasks));
-        match select(pin!(shutdown), failed).await {
-            Either::Left(((), _)) => Ok(()),
-            Either::Right((failure, _)) => Err(failure),
-        }
-    };
-
-    tracing::info!(operator = operator.name, "stopping");
-    // Controllers keep the grace themselves: sources stop, nothing new starts, running reconciles end.
+    let work = Work { controllers, tasks: leading, runtime };
+    let (tenure, outcome) = lead::run(&work, campaign, stands_by, &mut tasks, pin!(shutdown)).await;
     diagnosing.abort_all();
-    stop_controllers.cancel();
-    let drained = drain(&mut running).await;
+    if matches!(outcome, Err(OperatorError::LeadershipLost)) {
+        // No grace: what is left would only be refused.
+        tasks.shutdown().await;
+        sending.shutdown().await;
+    }
     stop_tasks.cancel();
     let ended = tokio::time::timeout(operator.grace, drain(&mut tasks)).await;
     if ended.is_err() {
@@ -209,17 +231,21 @@ pub(super) async fn run(
         tasks.shutdown().await;
     }
     // The last recorder goes with the runtime; the sender then empties its queue.
-    drop(runtime);
+    drop(work);
     if tokio::time::timeout(events::DRAIN, sending.join_next()).await.is_err() {
         tracing::warn!("events were left unsent");
     }
+    // Nothing is written any more.
+    if let Some(tenure) = tenure {
+        tenure.release().await;
+    }
     endpoints.shutdown().await;
     tracing::info!(operator = operator.name, "stopped");
-    outcome.and(drained).and(ended.unwrap_or(Ok(())))
+    outcome.and(ended.unwrap_or(Ok(())))
 }
 
 /// Waits until a controller or task fails. Ending well is no failure: a controller of nothing may.
-async fn first_failure(controllers: &mut Running, tasks: &mut Running) -> OperatorError {
+pub(super) async fn first_failure(controllers: &mut Running, tasks: &mut Running) -> OperatorError {
     let controllers = pin!(failure(controllers));
     let tasks = pin!(failure(tasks));
     select(controllers, tasks).await.factor_first().0
@@ -235,7 +261,7 @@ async fn failure(running: &mut Running) -> OperatorError {
 }
 
 /// Waits for the end of all and gives the first failure.
-async fn drain(running: &mut Running) -> Result<(), OperatorError> {
+pub(super) async fn drain(running: &mut Running) -> Result<(), OperatorError> {
     let mut outcome = Ok(());
     while let Some(end) = running.join_next().await {
         outcome = outcome.and(judge(end));

@@ -27,6 +27,12 @@ pub(super) fn install(operator: &Operator, namespace: String) -> Install {
     let mut install = Install::new(operator.name.clone(), namespace, image);
     install.crds = operator.crds.iter().map(crd_value).collect();
     install.rights = operator.rights();
+    if let Some(election) = &operator.election {
+        let namespace = election.namespace.clone().unwrap_or_else(|| install.namespace.clone());
+        install.local.insert(namespace, rbac::lease(&election.name));
+        // One works, the other takes over.
+        install.replicas = 2;
+    }
     if let Some(scope) = &operator.scope {
         install.scope = rbac::scope(scope);
     }

@@ -191,127 +191,217 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the queue promises about one key, told without places and timers' bookkeeping.
-#[derive(Clone, Debug, Default)]
-struct Promise {
-    running: bool,
-    /// Adds that the next run must show.
-    owed: usize,
-    /// An add that must lead to a run without any timer.
-    due: bool,
-    terminal: bool,
-    failures: u32,
-    result: Option<Instant>,
-    backs_off: bool,
-    sources: Vec<Instant>,
+/// The same queue without any index: everything is found by looking at all keys.
+#[derive(Debug, Default)]
+struct Model {
+    keys: BTreeMap<Key, State>,
+    places: u64,
+    pops: u64,
 }
 
-impl Promise {
-    fn add(&mut self, echo: bool, renews: bool) {
-        if self.running && echo || !self.running && !self.due && self.terminal && !renews {
-            return;
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    causes: Vec<Cause>,
+    class: Option<Class>,
+    since: Option<Instant>,
+    renews: bool,
+    /// Class of the last run.
+    last: Class,
+    failures: u32,
+    terminal: bool,
+    result: Option<(Instant, Timer)>,
+    sources: Vec<(Instant, Cause)>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Waiting,
+            causes: Vec::new(),
+            class: None,
+            since: None,
+            renews: false,
+            last: Class::Background,
+            failures: 0,
+            terminal: false,
+            result: None,
+            sources: Vec::new(),
         }
-        let held = !self.running && !self.due && echo && self.backs_off && self.result.is_some();
-        self.owed += 1;
-        self.due |= !held;
+    }
+}
+
+impl State {
+    fn next_timer(&self) -> Option<Instant> {
+        let sources = self.sources.iter().map(|(at, _)| *at);
+        sources.chain(self.result.map(|(at, _)| at)).min()
+    }
+}
+
+impl Model {
+    fn place(&mut self) -> u64 {
+        self.places += 1;
+        self.places
     }
 
+    fn add(&mut self, key: &Key, add: Add, now: Instant) {
+        let place = self.places + 1;
+        let state = self.keys.entry(key.clone()).or_default();
+        let held = add.echo && matches!(state.result, Some((_, Timer::BackOff)));
+        let ready = match state.phase {
+            Phase::Running if add.echo => return,
+            Phase::Waiting if state.terminal && !add.renews => return,
+            Phase::Running => false,
+            Phase::Waiting => !held,
+            Phase::Ready { .. } => Some(add.class) > state.class,
+        };
+        state.causes.push(add.cause);
+        state.class = state.class.max(Some(add.class));
+        state.since = state.since.or(Some(now));
+        state.renews |= add.renews;
+        if ready {
+            state.phase = Phase::Ready { place };
+            self.places = place;
+        }
+    }
+
+    /// Timers that are due become adds: the earliest key first, all of a key's together.
     fn fire(&mut self, now: Instant) {
-        if self.result.is_some_and(|at| at <= now) {
-            self.result = None;
-            self.add(false, false);
+        loop {
+            let timers = self.keys.iter().filter_map(|(key, state)| Some((state.next_timer()?, key.clone())));
+            let Some((_, key)) = timers.filter(|(at, _)| *at <= now).min() else { return };
+            let state = self.keys.get_mut(&key).expect("has a timer");
+            let last = state.last;
+            let mut adds = Vec::new();
+            if let Some((_, timer)) = state.result.take_if(|(at, _)| *at <= now) {
+                let reason =
+                    if timer == Timer::After { Reason::After } else { Reason::Retry(state.failures) };
+                adds.push((Cause::new(reason, None), last));
+            }
+            // Of two at the same time the one that was asked for first.
+            state.sources.sort_by_key(|(at, _)| *at);
+            while state.sources.first().is_some_and(|(at, _)| *at <= now) {
+                adds.push((state.sources.remove(0).1, Class::Fresh));
+            }
+            for (cause, class) in adds {
+                self.add(&key, Add { cause, class, echo: false, renews: false }, now);
+            }
         }
-        for _ in 0..self.sources.iter().filter(|at| **at <= now).count() {
-            self.add(false, false);
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<Popped> {
+        let background_first = (self.pops + 1).is_multiple_of(4);
+        let ready = self.keys.iter().filter_map(|(key, state)| match state.phase {
+            Phase::Ready { place } => {
+                let background = state.class.unwrap_or(state.last) == Class::Background;
+                Some((background != background_first, place, key.clone()))
+            }
+            _ => None,
+        });
+        let (.., key) = ready.min()?;
+        self.pops += 1;
+        let state = self.keys.get_mut(&key)?;
+        let causes = std::mem::take(&mut state.causes);
+        let popped = Popped {
+            key,
+            causes: Causes {
+                kept: causes.iter().take(16).cloned().collect(),
+                more: causes.len().saturating_sub(16),
+            },
+            waited: state.since.map_or(Duration::ZERO, |since| now - since),
+            failures: state.failures,
+        };
+        *state = State {
+            phase: Phase::Running,
+            last: state.class.unwrap_or(state.last),
+            failures: state.failures,
+            sources: std::mem::take(&mut state.sources),
+            ..State::default()
+        };
+        Some(popped)
+    }
+
+    fn finish(&mut self, key: &Key, outcome: Outcome, now: Instant) {
+        let place = self.places + 1;
+        let state = self.keys.get_mut(key).expect("runs");
+        let dirty = state.since.is_some();
+        let (ready, timer) = match outcome {
+            Outcome::After(delay) => (dirty, Some((now + delay, Timer::After))),
+            Outcome::Error => (dirty, Some((now + back_off(state.failures + 1), Timer::BackOff))),
+            Outcome::Terminal => (state.renews, None),
+            Outcome::Success | Outcome::Gone => (dirty, None),
+        };
+        state.failures = if outcome == Outcome::Error { state.failures + 1 } else { 0 };
+        state.terminal = outcome == Outcome::Terminal;
+        state.result = timer.filter(|_| !dirty);
+        state.phase = Phase::Waiting;
+        if outcome == Outcome::Gone {
+            (state.last, state.sources) = (Class::Background, Vec::new());
         }
-        self.sources.retain(|at| *at > now);
+        if outcome == Outcome::Terminal && !ready {
+            (state.causes, state.class, state.since) = (Vec::new(), None, None);
+        }
+        if ready {
+            state.phase = Phase::Ready { place };
+            self.places = place;
+        }
     }
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
-    fn every_add_is_answered_and_no_key_runs_twice(steps in proptest::collection::vec(step(), 0..200)) {
-        let mut queue = Queue::default();
-        let mut now = Instant::now();
-        let mut model: BTreeMap<Key, Promise> = BTreeMap::new();
-        let mut renewed: BTreeSet<Key> = BTreeSet::new();
-        for step in steps {
-            for promise in model.values_mut() {
-                promise.fire(now);
-            }
+    fn the_queue_does_what_its_model_does(steps in proptest::collection::vec(step(), 0..400)) {
+        let (mut queue, mut model, mut now) = (Queue::default(), Model::default(), Instant::now());
+        for (number, step) in steps.into_iter().enumerate() {
+            let cause = Cause::source(number.to_string());
             match step {
-                Step::Add { key: k, fresh: is_fresh, echo, renews } => {
-                    let k = key(&k.to_string());
-                    let class = if is_fresh { Class::Fresh } else { Class::Background };
-                    queue.add(&k, Add { class, echo, renews, ..fresh("x") }, now);
-                    let promise = model.entry(k.clone()).or_default();
-                    if promise.running && renews && !echo {
-                        renewed.insert(k);
-                    }
-                    promise.add(echo, renews);
+                Step::Add { key: name, fresh, echo, renews } => {
+                    let class = if fresh { Class::Fresh } else { Class::Background };
+                    let add = Add { cause, class, echo, renews };
+                    queue.add(&key(&name.to_string()), add.clone(), now);
+                    model.fire(now);
+                    model.add(&key(&name.to_string()), add, now);
                 }
-                Step::Later { key: k, seconds } => {
-                    let k = key(&k.to_string());
-                    queue.add_after(&k, Cause::source("later"), SECOND * seconds as u32, now);
-                    model.entry(k).or_default().sources.push(now + SECOND * seconds as u32);
+                Step::Later { key: name, seconds } => {
+                    let (name, delay) = (key(&name.to_string()), SECOND * seconds as u32);
+                    queue.add_after(&name, cause.clone(), delay, now);
+                    model.fire(now);
+                    model.place();
+                    model.keys.entry(name).or_default().sources.push((now + delay, cause));
                 }
-                Step::Pop => match queue.pop(now) {
-                    Some(popped) => {
-                        let promise = model.get_mut(&popped.key).expect("was added");
-                        prop_assert!(!promise.running, "{} runs twice", popped.key);
-                        prop_assert!(promise.due, "{} runs without a cause", popped.key);
-                        prop_assert_eq!(popped.causes.kept.len() + popped.causes.more, promise.owed);
-                        prop_assert_eq!(popped.failures, promise.failures);
-                        *promise = Promise {
-                            running: true,
-                            failures: promise.failures,
-                            sources: std::mem::take(&mut promise.sources),
-                            ..Promise::default()
-                        };
-                        renewed.remove(&popped.key);
-                    }
-                    None => prop_assert!(
-                        !model.values().any(|promise| promise.due && !promise.running),
-                        "a due key is not popped: {:?}", model
-                    ),
-                },
+                Step::Pop => {
+                    model.fire(now);
+                    prop_assert_eq!(queue.pop(now), model.pop(now));
+                }
                 Step::Finish { which, outcome } => {
-                    let running: Vec<Key> =
-                        model.iter().filter(|(_, p)| p.running).map(|(k, _)| k.clone()).collect();
+                    let running: Vec<Key> = model.keys.iter()
+                        .filter(|(_, state)| state.phase == Phase::Running)
+                        .map(|(key, _)| key.clone())
+                        .collect();
                     if running.is_empty() {
                         continue;
                     }
-                    let k = running[which % running.len()].clone();
-                    queue.finish(&k, outcome, now);
-                    let promise = model.get_mut(&k).expect("runs");
-                    promise.running = false;
-                    let dirty = promise.due;
-                    match outcome {
-                        Outcome::Success => promise.failures = 0,
-                        Outcome::After(delay) => {
-                            promise.failures = 0;
-                            promise.result = (!dirty).then_some(now + delay);
-                            promise.backs_off = false;
-                        }
-                        Outcome::Error => {
-                            promise.failures += 1;
-                            promise.result = (!dirty).then(|| now + back_off(promise.failures));
-                            promise.backs_off = true;
-                        }
-                        Outcome::Terminal => {
-                            promise.failures = 0;
-                            promise.terminal = true;
-                            if !renewed.contains(&k) {
-                                (promise.due, promise.owed) = (false, 0);
-                            }
-                        }
-                        Outcome::Gone => {
-                            *promise = Promise { due: dirty, owed: promise.owed, ..Promise::default() };
-                        }
-                    }
+                    let key = &running[which % running.len()];
+                    let retried = queue.finish(key, outcome, now);
+                    prop_assert_eq!(retried, outcome == Outcome::Error);
+                    model.fire(now);
+                    model.finish(key, outcome, now);
                 }
-                Step::Wait(millis) => now += Duration::from_millis(millis * 10),
+                Step::Wait(millis) => {
+                    now += Duration::from_millis(millis * 10);
+                    continue;
+                }
             }
+            let ready = |class| model.keys.values().filter(|state| {
+                matches!(state.phase, Phase::Ready { .. }) && state.class.unwrap_or(state.last) == class
+            }).count();
+            prop_assert_eq!(queue.depth(), (ready(Class::Fresh), ready(Class::Background)));
+            prop_assert_eq!(queue.next_wake(), model.keys.values().filter_map(State::next_timer).min());
         }
+        // Who waits for nothing leaves no trace.
+        let kept = |state: &State| state.phase != Phase::Waiting || state.next_timer().is_some() || state.terminal;
+        let expected: Vec<&Key> = model.keys.iter().filter(|(_, state)| kept(state)).map(|(key, _)| key).collect();
+        prop_assert_eq!(queue.entries.keys().collect::<Vec<_>>(), expected);
     }
 }

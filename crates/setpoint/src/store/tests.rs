@@ -109,6 +109,24 @@ fn a_restored_server_starts_again() {
 }
 
 #[test]
+fn what_a_list_has_is_covered_when_it_was_seen() {
+    let mut store: Store<Thing> = Store::default();
+    store.listed(vec![seen("a", "1", 5), seen("b", "2", 4)], &at(5), false).expect("first list");
+    let list = |objects: &[(&str, u64)]| {
+        objects.iter().map(|(name, version)| (key(name), *version)).collect::<BTreeMap<_, _>>()
+    };
+    assert!(store.covers(&list(&[("a", 5)]), 5), "seen up to there");
+    assert!(store.covers(&list(&[("a", 5), ("b", 4)]), 9), "nothing has changed since");
+    assert!(!store.covers(&list(&[("a", 8), ("b", 4)]), 9), "a change is missing");
+    assert!(!store.covers(&list(&[("a", 5), ("b", 4), ("c", 7)]), 9), "an object is missing");
+    assert!(!store.covers(&list(&[("a", 5)]), 9), "a deletion is missing");
+    store.applied(seen("a", "1", 8));
+    assert!(store.covers(&list(&[("a", 8), ("b", 4)]), 9));
+    store.deleted(&key("b"), "2", &at(9));
+    assert!(store.covers(&list(&[("a", 8)]), 9));
+}
+
+#[test]
 fn indexes_follow_what_can_be_read() {
     let mut store: Store<Thing> = Store::default();
     store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");

@@ -6,5 +6,6 @@ mod convergence;
 mod failures;
 mod finalizers;
 mod mapping;
+mod sources;
 mod world;
 mod writes;
