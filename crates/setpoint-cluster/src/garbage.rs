@@ -7,6 +7,7 @@ mod decide;
 mod graph;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::json;
@@ -117,8 +118,7 @@ fn api_resource(kind: &Kind) -> ApiResource {
 }
 
 fn state(owner: &ObjectMeta) -> Owner {
-    let foreground = decide::has_finalizer(owner, decide::FOREGROUND);
-    if owner.deletion_timestamp.is_some() && foreground { Owner::WaitingForDependents } else { Owner::Solid }
+    if decide::waits_for_dependents(owner) { Owner::WaitingForDependents } else { Owner::Solid }
 }
 
 impl Reconciler for GarbageCollector {
@@ -139,6 +139,8 @@ impl Reconciler for GarbageCollector {
         if step != Step::Keep {
             tracing::debug!(object = %key, kind = %self.kind, ?step, "garbage collection");
         }
+        // Our own writes to this object are no news to its controller, but they are to the graph: look again.
+        let again = matches!(step, Step::Delete(_) | Step::DropOwners(_) | Step::Unblock);
         match step {
             Step::Keep | Step::AwaitDependents => {}
             Step::Delete(propagation) => {
@@ -151,6 +153,16 @@ impl Reconciler for GarbageCollector {
                 itself.delete(&*object).if_unchanged().propagation(propagation).await?;
             }
             Step::DropOwners(uids) => self.drop_owners(&self.resource, &key, meta, &uids, cx).await?,
+            Step::Unblock => {
+                let mut references = meta.owner_references.clone().unwrap_or_default();
+                for reference in &mut references {
+                    reference.block_owner_deletion = Some(false);
+                }
+                let patch = json!({"metadata": {
+                    "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": references,
+                }});
+                cx.resource::<Metadata>(&self.resource).patch(&key, Patch::Merge(patch)).await?;
+            }
             Step::OrphanDependents => {
                 let uid = [meta.uid.clone().unwrap_or_default()];
                 for dependent in &dependents {
@@ -166,6 +178,6 @@ impl Reconciler for GarbageCollector {
                 cx.resource::<Metadata>(&self.resource).patch(&key, Patch::Merge(patch)).await?;
             }
         }
-        Ok(Action::await_change())
+        Ok(if again { Action::requeue(Duration::ZERO) } else { Action::await_change() })
     }
 }

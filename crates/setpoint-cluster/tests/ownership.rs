@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use setpoint_cluster::Cluster;
@@ -260,4 +260,48 @@ async fn a_namespace_goes_with_all_that_is_in_it() {
         other => Err(format!("{other:?}")),
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_of_owners_goes_whole() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let a: ConfigMap = create(&client, config_map("a", &[])).await;
+    let b: ConfigMap = create(&client, config_map("b", &[&a])).await;
+    let c: ConfigMap = create(&client, config_map("c", &[&b])).await;
+    let itself: ConfigMap = create(&client, config_map("itself", &[])).await;
+    let maps = api::<ConfigMap>(&client);
+    for (name, owner) in [("a", &c), ("itself", &itself)] {
+        let patch =
+            json!({"metadata": {"ownerReferences": config_map("", &[owner])["metadata"]["ownerReferences"]}});
+        maps.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        maps.delete(name, &DeleteParams::foreground()).await.unwrap();
+    }
+    eventually("the circle is gone", async || {
+        let left = names(&client).await;
+        if left.iter().any(|name| ["a", "b", "c", "itself"].contains(&name.as_str())) {
+            return Err(format!("{:?}", maps.list(&ListParams::default()).await.unwrap().items));
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_owners_goes_from_its_end() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    for parameters in [DeleteParams::foreground(), DeleteParams::background()] {
+        let mut owner: ConfigMap = create(&client, config_map("c0", &[])).await;
+        for index in 1..5 {
+            owner = create(&client, config_map(&format!("c{index}"), &[&owner])).await;
+        }
+        api::<ConfigMap>(&client).delete("c0", &parameters).await.unwrap();
+        eventually("the chain is gone", async || {
+            let left: Vec<_> =
+                names(&client).await.into_iter().filter(|name| name.starts_with('c')).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+    }
 }

@@ -23,6 +23,10 @@ const ORPHAN: &str = "orphan";
 /// Seconds that a pod gets when neither it nor the request says.
 const DEFAULT_GRACE: i64 = 30;
 
+/// The most seconds that a deletion timestamp lies in the future: a hundred years, after which dates may be written that no
+/// client can read.
+const LONGEST_GRACE: i64 = 100 * 366 * 24 * 3600;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Propagation {
     Background,
@@ -219,7 +223,8 @@ fn grace_period(resource: &Resource, pod: &Value, options: &DeleteOptions) -> i6
     if !resource.is("", "pods") || ended || !scheduled {
         return 0;
     }
-    options.grace.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(DEFAULT_GRACE)
+    let own = || pod["spec"]["terminationGracePeriodSeconds"].as_i64();
+    options.grace.or_else(own).unwrap_or(DEFAULT_GRACE).max(0)
 }
 
 /// Sets the deletion timestamp. A second deletion may only shorten the grace period.
@@ -231,14 +236,16 @@ fn mark(registry: &Registry, new: &mut Value, old: &Value, grace: i64) {
         }
         // The clock of the first deletion goes on: its time minus what is cut off.
         let at = old.meta("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(registry.clock.now());
-        let at = at.saturating_sub(SignedDuration::from_secs(running - grace)).unwrap_or(at);
+        let cut = running.min(LONGEST_GRACE) - grace.min(LONGEST_GRACE);
+        let at = at.saturating_sub(SignedDuration::from_secs(cut)).unwrap_or(at);
         let meta = meta_mut(new);
         meta.insert("deletionTimestamp".to_owned(), timestamp(at).into());
         meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
         return;
     }
     let now = registry.clock.now();
-    let at = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    let seconds = grace.min(LONGEST_GRACE);
+    let at = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
     let generation = old.generation();
     let meta = meta_mut(new);
     meta.insert("deletionTimestamp".to_owned(), timestamp(at).into());

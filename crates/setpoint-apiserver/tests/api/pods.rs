@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, SinkExt, StreamExt};
-use http::Request;
+use http::{Method, Request};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -268,4 +268,22 @@ async fn a_service_account_acts_by_its_token() {
         "spec": {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"}}});
     let answer = mine.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &ask).await.expect(201);
     assert_eq!(answer["status"]["allowed"], false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_grace_leads_to_a_date_that_nobody_can_read() {
+    let client = Client::admin(&server());
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    pod["spec"]["terminationGracePeriodSeconds"] = i64::MAX.into();
+    client.post(pods, &pod).await.expect(201);
+    for (seconds, at) in [(i64::MAX, "2126-03-"), (60, "2026-01-02T03:05:05Z")] {
+        let options = json!({"gracePeriodSeconds": seconds});
+        let path = format!("{pods}/p");
+        let deleted =
+            client.call(Method::DELETE, &path, "application/json", Some(&options)).await.expect(200);
+        let time = deleted["metadata"]["deletionTimestamp"].as_str().unwrap();
+        assert!(time.starts_with(at), "{seconds}: {time}");
+    }
 }

@@ -36,6 +36,8 @@ pub(super) enum Step {
     Delete(Propagation),
     /// Some owners are gone, others stay: drop the references with these UIDs.
     DropOwners(Vec<String>),
+    /// This object and its owners wait for one another: let its references no longer hold up their owners' deletion.
+    Unblock,
     /// Drop the reference to this object from each of its dependents.
     OrphanDependents,
     /// The dependents that this deletion waits for are there: look at each of them.
@@ -67,7 +69,11 @@ pub(super) fn decide(meta: &ObjectMeta, owners: &[Owner], dependents: &[&ObjectM
     }
     // An owner waits for this one: what depends on this one has to go first, too.
     if waiting && !dependents.is_empty() {
-        return Step::Delete(Propagation::Foreground);
+        // A dependent that itself is being deleted this way may be an owner of this one's owners: a circle, which one
+        // of its members has to open (upstream does so on the same suspicion).
+        let circle = dependents.iter().any(|dependent| waits_for_dependents(dependent));
+        let blocking = references.iter().any(|reference| reference.block_owner_deletion == Some(true));
+        return if circle && blocking { Step::Unblock } else { Step::Delete(Propagation::Foreground) };
     }
     Step::Delete(propagation(meta))
 }
@@ -78,7 +84,10 @@ fn decide_deleting(meta: &ObjectMeta, dependents: &[&ObjectMeta]) -> Step {
     }
     if has_finalizer(meta, FOREGROUND) {
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let blocked = dependents.iter().any(|dependent| blocks(dependent, uid));
+        // What owns itself does not wait for itself.
+        let blocked = dependents
+            .iter()
+            .any(|dependent| blocks(dependent, uid) && dependent.uid.as_deref() != Some(uid));
         return if blocked { Step::AwaitDependents } else { Step::RemoveFinalizer(FOREGROUND) };
     }
     Step::Keep
@@ -95,6 +104,11 @@ fn propagation(meta: &ObjectMeta) -> Propagation {
     }
 }
 
+/// Whether an object is being deleted in the foreground.
+pub(super) fn waits_for_dependents(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some() && has_finalizer(meta, FOREGROUND)
+}
+
 fn blocks(dependent: &ObjectMeta, owner: &str) -> bool {
     owner_reference(dependent, owner).is_some_and(|reference| reference.block_owner_deletion == Some(true))
 }
@@ -104,7 +118,7 @@ pub(super) fn owner_reference<'a>(dependent: &'a ObjectMeta, owner: &str) -> Opt
     dependent.owner_references.iter().flatten().find(|reference| reference.uid == owner)
 }
 
-pub(super) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|name| name == finalizer)
 }
 
@@ -163,6 +177,26 @@ mod tests {
         free.owner_references.as_mut().unwrap()[0].block_owner_deletion = None;
         assert_eq!(decide(&owner, &[], &[&free, &blocking]), Step::AwaitDependents);
         assert_eq!(decide(&owner, &[], &[&free]), Step::RemoveFinalizer(FOREGROUND));
+    }
+
+    #[test]
+    fn a_circle_of_owners_is_opened_once() {
+        let mut child = owned_by(&["a"]);
+        let deleting =
+            json!({"uid": "b", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FOREGROUND]});
+        let waiting = [Owner::WaitingForDependents];
+        assert_eq!(decide(&child, &waiting, &[&meta(deleting.clone())]), Step::Unblock);
+        child.owner_references.as_mut().unwrap()[0].block_owner_deletion = Some(false);
+        let step = Step::Delete(Propagation::Foreground);
+        assert_eq!(decide(&child, &waiting, &[&meta(deleting)]), step);
+    }
+
+    #[test]
+    fn what_owns_itself_does_not_wait_for_itself() {
+        let mut own = owned_by(&["child"]);
+        own.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        own.finalizers = Some(vec![FOREGROUND.to_owned()]);
+        assert_eq!(decide(&own, &[], &[&own]), Step::RemoveFinalizer(FOREGROUND));
     }
 
     #[test]

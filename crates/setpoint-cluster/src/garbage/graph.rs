@@ -56,6 +56,11 @@ impl Graph {
             }
             state.wake(lost, "a dependent no longer names it");
         }
+        // An owner that is being deleted may have waited for the reference to let go.
+        let blocked_before = before.as_ref().map(|member| blocked(&member.meta)).unwrap_or_default();
+        for freed in blocked_before.difference(&blocked(meta)).filter(|owner| owners_now.contains(*owner)) {
+            state.wake(freed, "a dependent no longer holds it up");
+        }
         for owner in &owners_now {
             state.dependents.entry(owner.clone()).or_default().insert(uid.clone());
         }
@@ -112,6 +117,13 @@ impl State {
             drop(waker.unbounded_send((member.key.clone(), Cause::source(why))));
         }
     }
+}
+
+/// The owners whose deletion in the foreground waits for this object.
+fn blocked(meta: &ObjectMeta) -> BTreeSet<String> {
+    let references = meta.owner_references.iter().flatten();
+    let blocking = references.filter(|reference| reference.block_owner_deletion == Some(true));
+    blocking.map(|reference| reference.uid.clone()).collect()
 }
 
 fn owners(meta: &ObjectMeta) -> BTreeSet<String> {
