@@ -53,7 +53,7 @@ fn type_name(value: &cel::Value) -> &'static str {
 ///
 /// Rules see the object as Kubernetes shows it to them: escaped field names, `date-time`, `duration` and `byte` strings
 /// as such, numbers by their declared type, `oldSelf` for transition rules and as an optional value with
-/// `optionalOldSelf`. There is no cost budget: schemas bound what a rule can walk over.
+/// `optionalOldSelf`. A rule whose nested loops would turn too often for the size of a value fails instead of running.
 #[derive(Debug)]
 pub struct Rules {
     schema: Schema,

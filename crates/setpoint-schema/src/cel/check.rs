@@ -15,25 +15,38 @@ use crate::schema::{Schema, Type};
 /// Names in scope, with the schema of their values where it is known.
 type Scope = BTreeMap<String, Option<Schema>>;
 
-/// Everything in `expression` that cannot be, for a value of `schema`; and whether it can be a boolean at all.
-pub(super) fn problems(
+/// What a rule looks like.
+pub(super) struct Findings {
+    /// Everything in it that cannot be.
+    pub(super) problems: Vec<String>,
+    /// Whether it can be a boolean at all.
+    pub(super) may_be_bool: bool,
+    /// How deep its loops (`all`, `exists`, `map`, …) are nested.
+    pub(super) loops: u32,
+}
+
+/// Looks at `expression`, which is about a value of `schema`.
+pub(super) fn examine(
     expression: &IdedExpr,
     schema: &Schema,
     old_is_optional: bool,
     context: &Context<'_>,
-) -> (Vec<String>, bool) {
+) -> Findings {
     let mut scope = Scope::new();
     scope.insert("self".into(), Some(schema.clone()));
     scope.insert("oldSelf".into(), (!old_is_optional).then(|| schema.clone()));
-    let mut check = Check { context, problems: Vec::new() };
+    let mut check = Check { context, problems: Vec::new(), nested: 0, deepest: 0 };
     let result = check.visit(expression, &scope);
     let may_be_bool = result.is_none_or(|schema| schema.node.kind.is_none_or(|kind| kind == Type::Boolean));
-    (check.problems, may_be_bool)
+    Findings { problems: check.problems, may_be_bool, loops: check.deepest }
 }
 
 struct Check<'a> {
     context: &'a Context<'a>,
     problems: Vec<String>,
+    /// The loops around the place that is being visited.
+    nested: u32,
+    deepest: u32,
 }
 
 impl Check<'_> {
@@ -97,8 +110,11 @@ impl Check<'_> {
                 } else {
                     scope.insert(comprehension.iter_var.clone(), item);
                 }
+                self.nested += 1;
+                self.deepest = self.deepest.max(self.nested);
                 self.visit(&comprehension.loop_cond, &scope);
                 self.visit(&comprehension.loop_step, &scope);
+                self.nested -= 1;
                 self.visit(&comprehension.result, &scope);
                 None
             }

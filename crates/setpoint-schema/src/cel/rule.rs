@@ -15,12 +15,18 @@ use crate::{
 const REASONS: [&str; 4] =
     ["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
 
+/// How often the innermost loop of a rule may turn, reckoned from the longest list or map of the value: seconds of work. Nothing can
+/// stop a rule that runs. Upstream reckons costs for each operation (`PerCallLimit`).
+const MAX_TURNS: u64 = 25_000_000;
+
 /// A compiled rule.
 #[derive(Debug)]
 pub(super) struct Rule {
     /// The expression, without the white space around it.
     text: String,
     program: Program,
+    /// How deep its loops are nested.
+    loops: u32,
     message: Option<String>,
     message_program: Option<Program>,
     reason: Option<String>,
@@ -44,19 +50,18 @@ impl Rule {
                 .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
             let program = Program::compile(expression)
                 .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
-            let (problems, may_be_bool) =
-                check::problems(program.expression(), schema, optional_old_self, &CONTEXT);
-            if problems.is_empty() {
-                return Ok((program, may_be_bool));
+            let found = check::examine(program.expression(), schema, optional_old_self, &CONTEXT);
+            if found.problems.is_empty() {
+                return Ok((program, found));
             }
-            Err(error(key, expression, &format!("ERROR: {}", problems.join("\nERROR: "))))
+            Err(error(key, expression, &format!("ERROR: {}", found.problems.join("\nERROR: "))))
         };
         let expression = text("rule").unwrap_or_default();
         if expression.is_empty() {
             return Err(error("rule", "", "rule is not specified"));
         }
-        let (program, may_be_bool) = parse("rule", &expression)?;
-        if !may_be_bool {
+        let (program, found) = parse("rule", &expression)?;
+        if !found.may_be_bool {
             return Err(error("rule", &expression, "cel expression must evaluate to a bool"));
         }
         let message_program = match text("messageExpression").filter(|text| !text.is_empty()) {
@@ -71,6 +76,7 @@ impl Rule {
         let is_transition = program.references().has_variable("oldSelf");
         Ok(Self {
             program,
+            loops: found.loops,
             message: text("message").filter(|text| !text.is_empty()),
             message_program,
             reason: text("reason"),
@@ -113,12 +119,18 @@ pub(super) fn evaluate(
     errors: &mut Vec<FieldError>,
 ) {
     let unchanged = old == Some(new);
+    let longest = longest(new).max(old.map_or(0, longest));
     let mut scope = context.new_inner_scope();
     scope.add_variable_from_value("self", to_cel(schema, new));
     let old_value = old.map(|old| to_cel(schema, old));
     for rule in rules {
         if rule.is_transition && old.is_none() && !rule.optional_old_self {
             continue;
+        }
+        if longest.checked_pow(rule.loops).is_none_or(|turns| turns > MAX_TURNS) {
+            let why = "no further validation rules will be run due to call cost exceeds limit for rule";
+            errors.push(broken(schema, path, format!("{why}: {}", rule.name())));
+            return;
         }
         let mut scope = scope.new_inner_scope();
         match &old_value {
@@ -143,6 +155,16 @@ pub(super) fn evaluate(
         };
         errors.push(error);
     }
+}
+
+/// The number of items in the longest list or map of a value.
+fn longest(value: &Value) -> u64 {
+    let (count, below) = match value {
+        Value::Array(items) => (items.len(), items.iter().map(longest).max()),
+        Value::Object(fields) => (fields.len(), fields.values().map(longest).max()),
+        _ => (0, None),
+    };
+    (count as u64).max(below.unwrap_or_default())
 }
 
 /// A rule that evaluated to false.
@@ -180,5 +202,36 @@ fn print(problem: &ExecutionError) -> String {
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(index) => format!("index out of bounds: {index:?}"),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Rules;
+    use super::*;
+
+    #[test]
+    fn loops_that_would_never_end_are_not_begun() {
+        let within = |rule: &str, items: usize| {
+            let schema = json!({"type": "object", "properties": {"l": {
+                "type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": rule}],
+            }}});
+            let rules = Rules::compile(&Schema::from_openapi(&schema).unwrap()).unwrap();
+            rules.validate(&json!({"l": vec![1; items]}), None)
+        };
+        let two = "self.all(a, self.all(b, a == b))";
+        let four = "self.all(a, self.all(b, self.all(c, self.all(d, a == d || b == c))))";
+        let side_by_side =
+            "self.all(a, a == 1) && self.all(b, b == 1) && self.filter(c, c == 1).size() == size(self)";
+        assert_eq!(within(two, 50), []);
+        assert_eq!(within(four, 5), []);
+        assert_eq!(within(side_by_side, 1000), []);
+        for (rule, items) in [(two, 6000), (four, 100)] {
+            let errors = within(rule, items);
+            let [error] = errors.as_slice() else { panic!("{errors:?}") };
+            assert!(error.to_string().contains("call cost exceeds limit for rule: self.all(a, "), "{error}");
+        }
     }
 }

@@ -10,6 +10,8 @@ use crate::size::{depth, json_size};
 const MAX_OPERATIONS: usize = 10_000;
 /// The most bytes that the `copy` operations of a patch may add in all, counted as compact JSON (upstream: `JSONPatchMaxCopyBytes`).
 const MAX_COPIED: usize = 3 << 20;
+/// The most bytes that the `move` operations of a patch may carry in all: each costs as much as what it carries.
+const MAX_MOVED: usize = 32 << 20;
 /// How deep values may be nested: what the JSON parser accepts. A deeper object could not be read back.
 const MAX_DEPTH: usize = 128;
 
@@ -18,7 +20,7 @@ const MAX_DEPTH: usize = 128;
 /// # Errors
 /// [`PatchError::Malformed`] when `patch` is no list; [`PatchError::TooLarge`] when it has more than 10,000 operations;
 /// [`PatchError::Unprocessable`] when an operation is unknown or fails: a path that is not there, a `test` that does not hold,
-/// copies of more than 3 MiB in all, values nested deeper than 128.
+/// copies of more than 3 MiB in all, moves of more than 32 MiB in all, values nested deeper than 128.
 pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else {
         return Err(PatchError::Malformed("error decoding patch: expected a list of operations".to_owned()));
@@ -31,9 +33,9 @@ pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
     }
     let patch: Patch = serde_json::from_value(patch.clone())
         .map_err(|problem| PatchError::Unprocessable(format!("error decoding patch: {problem}")))?;
-    let mut copied = 0;
+    let (mut copied, mut moved) = (0, 0);
     for (index, operation) in patch.0.iter().enumerate() {
-        check(target, operation, &mut copied)?;
+        check(target, operation, &mut copied, &mut moved)?;
         ::json_patch::patch_unsafe(target, std::slice::from_ref(operation)).map_err(|mut problem| {
             problem.operation = index;
             PatchError::Unprocessable(problem.to_string())
@@ -43,12 +45,26 @@ pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
 }
 
 /// Refuses an operation that would make the document too large or too deep, before anything is copied.
-/// `copied` counts the bytes of all copies so far. What is not there is left to the operation itself to report.
-fn check(target: &Value, operation: &PatchOperation, copied: &mut usize) -> Result<(), PatchError> {
+/// `copied` and `moved` count the bytes of all copies and moves so far. What is not there is left to the operation itself to report.
+fn check(
+    target: &Value,
+    operation: &PatchOperation,
+    copied: &mut usize,
+    moved: &mut usize,
+) -> Result<(), PatchError> {
     let value = match operation {
         PatchOperation::Add(add) => Some(&add.value),
         PatchOperation::Replace(replace) => Some(&replace.value),
-        PatchOperation::Move(moved) => target.pointer(moved.from.as_str()),
+        PatchOperation::Move(operation) => {
+            let source = target.pointer(operation.from.as_str());
+            *moved = moved.saturating_add(source.map_or(0, json_size));
+            if *moved > MAX_MOVED {
+                return Err(PatchError::Unprocessable(format!(
+                    "Unable to complete the move, the operations move {moved} bytes in all, exceeding the limit {MAX_MOVED}"
+                )));
+            }
+            source
+        }
         PatchOperation::Copy(copy) => {
             let source = target.pointer(copy.from.as_str());
             *copied = copied.saturating_add(source.map_or(0, json_size));
@@ -89,6 +105,17 @@ mod tests {
             "{error}"
         );
         assert!(json_size(&wide) <= MAX_COPIED + 2048, "{}", json_size(&wide));
+    }
+
+    #[test]
+    fn moves_to_and_fro_come_to_an_end() {
+        let there = json!({"op": "move", "from": "/a", "path": "/b"});
+        let back = json!({"op": "move", "from": "/b", "path": "/a"});
+        let patch: Vec<Value> = (0..5000).flat_map(|_| [there.clone(), back.clone()]).collect();
+        let mut small = json!({"a": ["x"]});
+        assert_eq!(json(&mut small, &patch.clone().into()), Ok(()));
+        let error = json(&mut json!({"a": vec!["x"; 100_000]}), &patch.into()).unwrap_err();
+        assert!(error.to_string().contains("exceeding the limit 33554432"), "{error}");
     }
 
     #[test]
