@@ -123,7 +123,7 @@ impl Resource {
         match self.group.as_str() {
             "apps" => self.plural != "controllerrevisions",
             "" => matches!(self.plural.as_str(), "pods" | "replicationcontrollers" | "podtemplates"),
-            "batch" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io" => true,
+            "autoscaling" | "batch" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io" => true,
             "policy" => self.plural == "poddisruptionbudgets",
             "discovery.k8s.io" => self.plural == "endpointslices",
             "networking.k8s.io" => {

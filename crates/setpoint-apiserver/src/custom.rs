@@ -10,6 +10,7 @@ use setpoint_schema::{
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Resource, Shape, storage_name};
+use crate::discovery::priority;
 use crate::object::Metadata;
 
 pub(crate) use self::structure::check;
@@ -83,7 +84,7 @@ pub(crate) fn resources(
         let kind = text(&names["kind"]);
         let deprecation = (version["deprecated"] == true).then(|| {
             let given = version["deprecationWarning"].as_str().map(str::to_owned);
-            given.unwrap_or_else(|| format!("{api_version} {kind} is deprecated"))
+            given.unwrap_or_else(|| deprecated(&group, &name, &kind, versions))
         });
         let subresources = &version["subresources"];
         let scale = &subresources["scale"];
@@ -151,5 +152,16 @@ impl CustomShape {
             rules.validate_after(&mut errors, new, old);
         }
         errors
+    }
+}
+
+/// What users of a deprecated version are told by default: which one to use, if there is a newer one.
+fn deprecated(group: &str, version: &str, kind: &str, versions: &[Value]) -> String {
+    let served = versions.iter().filter(|other| other["served"] == true && other["deprecated"] != true);
+    let names = served.filter_map(|other| other["name"].as_str());
+    let newer = names.filter(|name| priority(name) > priority(version));
+    match newer.max_by_key(|name| priority(name)) {
+        Some(newest) => format!("{group}/{version} {kind} is deprecated; use {group}/{newest} {kind}"),
+        None => format!("{group}/{version} {kind} is deprecated"),
     }
 }

@@ -81,6 +81,12 @@ pub(crate) fn check_qualified(text: &str) -> Vec<String> {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),
     };
+    if name.contains('/') {
+        return vec![format!(
+            "{} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+            QUALIFIED.replacen("name part", "a valid label key", 1)
+        )];
+    }
     let mut errors = Vec::new();
     match prefix {
         Some("") => errors.push("prefix part must be non-empty".to_owned()),

@@ -2,7 +2,7 @@
 //! parameter such as `fieldValidation` is known.
 //!
 //! The schemas of built-in kinds have no descriptions (the facts leave prose out); those of custom resources have what their authors wrote.
-//! There is no OpenAPI v2: kubectl has used v3 first since 1.27 (see `crate::openapi::V2_REFUSAL`).
+//! OpenAPI v2 is there for one question of kubectl only: whether it has a kind that v3 lacks. It has none (see `crate::openapi::v2`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +17,30 @@ use crate::{
     discovery::{etag, subresources},
 };
 
-/// What a request for `/openapi/v2` is told, with status 406.
+/// What a request for `/openapi/v2` in another form than [`V2_TYPE`] is told, with status 406.
 pub(crate) const V2_REFUSAL: &str = "this server has no OpenAPI v2: use /openapi/v3";
+
+/// The form in which kubectl asks for OpenAPI v2, and the older name of the same.
+pub(crate) const V2_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+pub(crate) const V2_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// The OpenAPI v2 document without any kind, as protobuf (gnostic's `openapi.v2.Document`: swagger is field 1, info 2, paths 8).
+///
+/// kubectl checks objects by v3 since 1.27, but asks v2 about a kind that v3 lacks before it says that there is no such kind.
+pub(crate) fn v2() -> Vec<u8> {
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        // Lengths below 128 are one byte.
+        let mut out = vec![number << 3 | 2, content.len() as u8];
+        out.extend(content);
+        out
+    }
+    let info = [
+        field(1, b"Kubernetes"),
+        field(2, setpoint_kinds::kubernetes_version().as_bytes()),
+        field(3, b"Kinds are described at /openapi/v3 only."),
+    ];
+    [field(1, b"2.0"), field(2, &info.concat()), field(8, b"")].concat()
+}
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 

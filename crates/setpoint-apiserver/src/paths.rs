@@ -1,7 +1,7 @@
 //! Paths that are no resources: health, version, discovery, OpenAPI.
 
 use bytes::Bytes;
-use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
+use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method, Response};
 use serde_json::Value;
 
@@ -35,7 +35,13 @@ pub(crate) fn answer(
             let document = discovery::aggregated(&resources, segments[0] == "api");
             tagged(headers, discovery::AGGREGATED_TYPE, &document)
         }
-        ["openapi", "v2"] => Err(Status::not_acceptable(openapi::V2_REFUSAL)),
+        ["openapi", "v2"] => {
+            let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+            let known =
+                [openapi::V2_TYPE, openapi::V2_TYPE_OLD].into_iter().find(|media| accept.contains(media));
+            let media = known.ok_or_else(|| Status::not_acceptable(openapi::V2_REFUSAL))?;
+            Ok(respond(200, media, Body::from(Bytes::from(openapi::v2()))))
+        }
         ["openapi", "v3"] => tagged(headers, "application/json", &openapi::index(&resources)),
         ["openapi", "v3", "api", version] => document(headers, openapi::document(&resources, "", version)),
         ["openapi", "v3", "apis", group, version] => {

@@ -1,12 +1,14 @@
 //! Bodies in Kubernetes' protobuf form, which clients written in Go use for built-in kinds: to JSON, by the field numbers of the facts.
 //!
 //! The form is `k8s\0` and a `runtime.Unknown` message around the object's own (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`). Go writes
-//! the zero values of fields without a pointer too; empty texts and times are left out again, as its JSON does.
+//! the zero values of fields without a pointer too; they are left out again where its JSON does.
+
+use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use setpoint_kinds::{Label, MessageField, message};
+use setpoint_kinds::{Label, MessageField, Presence, message, presence};
 
 /// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -85,6 +87,10 @@ fn message_name(api_version: &str, kind: &str) -> Option<String> {
 /// Adds the fields of a message to an object.
 fn fields(name: &str, bytes: &[u8], object: &mut Map<String, Value>) -> Result<(), DecodeError> {
     let known = message(name).ok_or_else(|| DecodeError::Message(name.to_owned()))?;
+    let omitted: BTreeSet<_> = presence(name)
+        .filter(|(_, presence)| *presence == Presence::Omitted)
+        .map(|(field, _)| field)
+        .collect();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.field()? {
         // A field of a newer version is unknown here, as it is in JSON.
@@ -111,19 +117,14 @@ fn fields(name: &str, bytes: &[u8], object: &mut Map<String, Value>) -> Result<(
             }
             Label::Single => {
                 let value = value(field.kind, &wire)?;
-                let absent = value.is_null() || value == "" && !empty_class(name, key);
-                if !absent {
+                let zero = value == "" || value == false || value == 0 || value == 0.0;
+                if !(value.is_null() || zero && omitted.contains(key)) {
                     object.insert(key.to_owned(), value);
                 }
             }
         }
     }
     Ok(())
-}
-
-/// The empty class of a claim means "none", unlike a missing one.
-fn empty_class(message: &str, key: &str) -> bool {
-    key == "storageClassName" && message.ends_with(".PersistentVolumeClaimSpec")
 }
 
 fn map_entry(field: &MessageField, wire: &Wire<'_>) -> Result<(String, Value), DecodeError> {
@@ -315,7 +316,7 @@ mod tests {
         assert!(count >= 10, "only {count} bodies");
     }
 
-    /// Where `decoded` lacks something of `wanted` or differs from it; more zero values in it are no difference.
+    /// Where `decoded` lacks something of `wanted` or differs from it; more zero values of fields that are always there are no difference.
     fn first_difference(wanted: &Value, decoded: &Value, path: &str) -> Option<String> {
         match (wanted, decoded) {
             (Value::Object(wanted), Value::Object(decoded)) => {

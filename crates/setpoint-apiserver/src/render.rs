@@ -119,7 +119,12 @@ impl Form {
         now: Timestamp,
     ) -> Response<Body> {
         match answer {
-            Answer::Other(value) => self.value(code, value),
+            Answer::Other(value) => match &self.view {
+                View::Table(include) if value["kind"] == "Scale" => {
+                    self.value(code, &table::scale(value, include, now))
+                }
+                _ => self.value(code, value),
+            },
             Answer::Stored(stored) if self.is_plain() => self.response(code, object_json(resource, stored)),
             Answer::Stored(stored) => {
                 self.value(code, &self.view(resource, Arc::new(served(resource, stored).into_owned()), now))

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::object_meta::{LABEL_VALUE, check_qualified, is_label_value};
 use crate::status::{Result, Status};
 
 /// Requirements on an object's labels, all of which must hold.
@@ -22,10 +23,7 @@ enum Requirement {
 impl LabelSelector {
     /// Parses the text form (`a=b,c in (d,e),!f,g>1`). An empty text selects everything.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        Parser { rest: text.trim() }
-            .requirements()
-            .map(Self)
-            .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))
+        Parser { rest: text.trim() }.requirements().map(Self).map_err(Status::bad_request)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -57,6 +55,32 @@ impl Requirement {
     }
 }
 
+fn is_symbol(token: &str) -> bool {
+    token.starts_with(['=', '!', ',', '(', ')', '<', '>'])
+}
+
+/// A requirement whose key and values are those of labels.
+fn checked(requirement: Requirement) -> Result<Requirement, String> {
+    let (key, values) = match &requirement {
+        Requirement::In(key, values) | Requirement::NotIn(key, values) => (key, values.as_slice()),
+        Requirement::Exists(key)
+        | Requirement::Missing(key)
+        | Requirement::Greater(key, _)
+        | Requirement::Less(key, _) => (key, &[][..]),
+    };
+    let wrong_key = check_qualified(key);
+    if !wrong_key.is_empty() {
+        // Upstream has no name for the field of a key.
+        return Err(format!("<nil>: Invalid value: {key:?}: {}", wrong_key.join("; ")));
+    }
+    match values.iter().enumerate().find(|(_, value)| !is_label_value(value)) {
+        Some((index, value)) => {
+            Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {LABEL_VALUE}"))
+        }
+        None => Ok(requirement),
+    }
+}
+
 struct Parser<'a> {
     rest: &'a str,
 }
@@ -65,9 +89,22 @@ impl<'a> Parser<'a> {
     fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
         let mut requirements = Vec::new();
         while !self.rest.is_empty() {
-            requirements.push(self.requirement()?);
-            if !self.eat(",") && !self.rest.is_empty() {
-                return Err(format!("found '{}', expected: ',' or 'end of string'", self.rest));
+            let Some(next) = self.next_token() else { break };
+            if next != "!" && is_symbol(next) {
+                return Err(format!("found '{next}', expected: !, identifier, or 'end of string'"));
+            }
+            let of_requirement = |why| format!("unable to parse requirement: {why}");
+            let requirement = self.requirement().and_then(checked).map_err(of_requirement)?;
+            requirements.push(requirement);
+            match self.next_token() {
+                None => {}
+                Some(",") => {
+                    self.eat(",");
+                    if let Some(next) = self.next_token().filter(|next| *next != "!" && is_symbol(next)) {
+                        return Err(format!("found '{next}', expected: identifier after ','"));
+                    }
+                }
+                Some(next) => return Err(format!("found '{next}', expected: ',' or 'end of string'")),
             }
         }
         Ok(requirements)
@@ -96,30 +133,56 @@ impl<'a> Parser<'a> {
         if self.eat_word("notin") {
             return Ok(Requirement::NotIn(key, self.set()?));
         }
-        Ok(Requirement::Exists(key))
+        match self.next_token() {
+            None | Some(",") => Ok(Requirement::Exists(key)),
+            Some(next) => Err(format!("found '{next}', expected: in, notin, =, ==, !=, gt, lt")),
+        }
+    }
+
+    /// The token that comes next: a symbol or a word, as upstream's lexer cuts them.
+    fn next_token(&self) -> Option<&'a str> {
+        let rest = self.rest.trim_start();
+        let symbol =
+            ["==", "!=", "=", "!", ",", "(", ")", "<", ">"].into_iter().find(|s| rest.starts_with(s));
+        let end = symbol.map_or_else(
+            || rest.find(|c: char| c.is_whitespace() || "=!(),<>".contains(c)).unwrap_or(rest.len()),
+            str::len,
+        );
+        (end > 0).then(|| &rest[..end])
+    }
+
+    fn next_text(&self) -> &'a str {
+        self.next_token().unwrap_or_default()
     }
 
     fn set(&mut self) -> Result<Vec<String>, String> {
         if !self.eat("(") {
-            return Err(format!("found '{}', expected: '('", self.rest));
+            return Err(format!("found '{}' expected: '('", self.next_text()));
         }
         let mut values = vec![self.value()];
         while self.eat(",") {
             values.push(self.value());
         }
-        if self.eat(")") { Ok(values) } else { Err(format!("found '{}', expected: ',' or ')'", self.rest)) }
+        if self.eat(")") {
+            Ok(values)
+        } else {
+            Err(format!("found '{}', expected: ',' or ')'", self.next_text()))
+        }
     }
 
     fn number(&mut self) -> Result<i64, String> {
         let text = self.value();
-        text.parse()
-            .map_err(|_| format!("for 'Gt', 'Lt' operators, the value must be an integer: \"{text}\""))
+        text.parse().map_err(|_| {
+            format!(
+                "values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+            )
+        })
     }
 
     fn key(&mut self) -> Result<String, String> {
         let key = self.word();
         if key.is_empty() {
-            return Err(format!("found '{}', expected: !, identifier, or 'end of string'", self.rest));
+            return Err(format!("found '{}', expected: identifier", self.next_text()));
         }
         Ok(key.to_owned())
     }

@@ -5,6 +5,7 @@ mod age;
 mod column;
 mod custom;
 mod json_path;
+mod metrics;
 mod pods;
 mod printers;
 mod sources;
@@ -36,6 +37,24 @@ pub(crate) fn table(
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows})
 }
 
+/// The table of an `autoscaling/v1 Scale`, which has one row.
+pub(crate) fn scale(scale: &Value, include: &str, now: Timestamp) -> Value {
+    let columns =
+        [column::text("Name"), column::number("Desired"), column::number("Available"), column::text("Age")];
+    let columns: Vec<_> = columns.iter().map(Column::definition).collect();
+    let metadata = &scale["metadata"];
+    let cells = json!([
+        metadata["name"],
+        sources::count(&scale["spec"], "replicas"),
+        sources::count(&scale["status"], "replicas"),
+        age::since(&metadata["creationTimestamp"], now),
+    ]);
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": metadata["resourceVersion"]},
+        "columnDefinitions": columns, "rows": [{"cells": cells, "object": shown(scale, include)}],
+    })
+}
+
 /// The column definitions of a resource.
 fn columns(resource: &Resource) -> Vec<Value> {
     match &resource.shape {
@@ -52,18 +71,22 @@ fn row(resource: &Resource, object: &Value, include: &str, now: Timestamp) -> Va
         Shape::Custom(shape) => custom::cells(&shape.columns, object, now),
         Shape::BuiltIn { .. } => printers::cells(&resource.group, &resource.kind, object, now),
     };
-    let shown = match include {
-        "None" => Value::Null,
-        "Object" => object.clone(),
-        _ => {
-            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
-        }
-    };
-    let mut row = json!({"cells": cells, "object": shown});
+    let mut row = json!({"cells": cells, "object": shown(object, include)});
     if resource.is("", "pods")
         && let Some(conditions) = pods::conditions(object)
     {
         row["conditions"] = conditions;
     }
     row
+}
+
+/// What a row carries of its object.
+fn shown(object: &Value, include: &str) -> Value {
+    match include {
+        "None" => Value::Null,
+        "Object" => object.clone(),
+        _ => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+        }
+    }
 }

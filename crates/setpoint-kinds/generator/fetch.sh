@@ -4,8 +4,8 @@
 #   fetch.sh BIN MODULES OUT
 #
 # BIN: a folder with kube-apiserver and etcd of one Kubernetes version; MODULES: the folder with that version's Go modules
-# api@…, apimachinery@… and apiextensions-apiserver@… (`$(go env GOMODCACHE)/k8s.io`), whose .proto files have the field numbers; OUT: where the
-# documents go.
+# api@…, apimachinery@… and apiextensions-apiserver@… (`$(go env GOMODCACHE)/k8s.io`), whose .proto files have the field numbers and whose Go types
+# say which zero values JSON leaves out; OUT: where the documents go.
 #
 # It needs curl and openssl, starts both servers on free loopback ports in a folder of their own, and stops them at the end.
 set -eu
@@ -74,6 +74,10 @@ tag=$(sed -n 's/.*"gitVersion": *"v1\.\([0-9.]*\)".*/v0.\1/p' "$out/version.json
 for module in api apimachinery apiextensions-apiserver; do
     (cd "$modules/$module@$tag" && find . -name generated.proto) | while read -r file; do
         cp "$modules/$module@$tag/$file" "$out/$module$(echo "${file#.}" | tr / -)"
+        for types in "$modules/$module@$tag/${file%/*}"/types*.go; do
+            case $types in *'*'* | *_test.go | *_generated.go) continue ;; esac
+            cat "$types"
+        done >"$out/$module$(echo "${file#.}" | tr / - | sed 's/generated\.proto$/types.go/')"
     done
 done
 chmod -R u+w "$out"

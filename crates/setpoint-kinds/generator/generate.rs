@@ -1,4 +1,4 @@
-//! Writes `src/facts.txt`, `src/policy.txt` and `src/messages.txt` from the documents that `fetch.sh` saved:
+//! Writes `src/facts.txt`, `src/policy.txt`, `src/messages.txt` and `src/presence.txt` from the documents that `fetch.sh` saved:
 //!
 //! ```text
 //! crates/setpoint-kinds/generator/fetch.sh BIN MODULES DOCUMENTS
@@ -38,7 +38,112 @@ fn write(documents: &Path, output: &Path) -> Result<(), Failure> {
     fs::write(output.join("facts.txt"), facts(documents)?)?;
     fs::write(output.join("policy.txt"), policy(documents)?)?;
     fs::write(output.join("messages.txt"), messages(documents)?)?;
+    fs::write(output.join("presence.txt"), presence(documents)?)?;
     Ok(())
+}
+
+/// A line for each definition that is a Go struct: `name<TAB>field;…`, sorted by name, with a `-` before a field whose zero value Go's JSON leaves
+/// out, and a `+` before one that it always writes. Pointers, which are there when they are set, are not listed.
+fn presence(documents: &Path) -> Result<String, Failure> {
+    let definitions = definitions(documents)?;
+    let mut structs = BTreeMap::new();
+    for file in fs::read_dir(documents)? {
+        let path = file?.path();
+        if path.extension().is_none_or(|extension| extension != "go") {
+            continue;
+        }
+        let package = package(&fs::read_to_string(path.with_file_name(
+            path.file_name().unwrap_or_default().to_string_lossy().replace("types.go", "generated.proto"),
+        ))?)?;
+        structs.extend(structs_of(&package, &fs::read_to_string(&path)?));
+    }
+    let mut out = String::new();
+    for (name, schema) in definitions {
+        let (Some(properties), true) = (schema["properties"].as_object(), structs.contains_key(&name)) else {
+            continue;
+        };
+        let fields: Vec<_> = fields_of(&name, &structs)
+            .into_iter()
+            .filter(|field| properties.contains_key(&field.name) && !field.pointer)
+            .map(|field| {
+                // `omitempty` says nothing about structs.
+                let is_struct = properties[&field.name].get("$ref").is_some()
+                    || properties[&field.name].get("allOf").is_some();
+                let omitted = field.omit_zero || field.omit_empty && !is_struct;
+                format!("{}{}", if omitted { '-' } else { '+' }, field.name)
+            })
+            .collect();
+        writeln!(out, "{name}\t{}", fields.join(";"))?;
+    }
+    Ok(out)
+}
+
+/// One field of a Go struct.
+#[derive(Clone)]
+struct GoField {
+    /// Name in JSON; empty where the fields of `kind` are the parent's own.
+    name: String,
+    /// The Go type.
+    kind: String,
+    pointer: bool,
+    omit_empty: bool,
+    omit_zero: bool,
+}
+
+/// The structs of a Go source, by the names of their definitions. Fields stand on a line each, as gofmt puts them.
+fn structs_of(package: &str, source: &str) -> BTreeMap<String, Vec<GoField>> {
+    let mut all = BTreeMap::<String, Vec<GoField>>::new();
+    let mut current = None;
+    for line in source.lines() {
+        if let Some(name) = line.strip_prefix("type ").and_then(|rest| rest.strip_suffix(" struct {")) {
+            current = Some(format!("{package}.{name}"));
+        } else if line.starts_with('}') {
+            current = None;
+        } else if let (Some(name), Some(field)) = (&current, go_field(line)) {
+            all.entry(name.clone()).or_default().push(field);
+        }
+    }
+    all
+}
+
+/// The field of a line such as ``Paused bool `json:"paused,omitempty"` ``.
+fn go_field(line: &str) -> Option<GoField> {
+    let (declaration, tag) = line.split_once("`json:\"")?;
+    let mut options = tag.split('"').next()?.split(',');
+    let name = options.next()?.to_owned();
+    let options: Vec<_> = options.collect();
+    let kind = declaration.split_whitespace().last()?;
+    Some(GoField {
+        name,
+        pointer: kind.starts_with('*'),
+        kind: kind.trim_start_matches('*').to_owned(),
+        omit_empty: options.contains(&"omitempty"),
+        omit_zero: options.contains(&"omitzero"),
+    })
+}
+
+/// The fields of a struct and of those that are embedded in it.
+fn fields_of(name: &str, structs: &BTreeMap<String, Vec<GoField>>) -> Vec<GoField> {
+    let package = name.rsplit_once('.').map_or("", |(package, _)| package);
+    let mut all = Vec::new();
+    for field in structs.get(name).into_iter().flatten() {
+        if field.name.is_empty() {
+            let embedded = match field.kind.strip_prefix("metav1.") {
+                Some(meta) => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{meta}"),
+                None => format!("{package}.{}", field.kind.trim_start_matches("v1.")),
+            };
+            all.extend(fields_of(&embedded, structs));
+        } else {
+            all.push(field.clone());
+        }
+    }
+    all
+}
+
+/// The package of a .proto file, as definitions name it.
+fn package(source: &str) -> Result<String, Failure> {
+    let package = source.lines().find_map(|line| line.strip_prefix("package k8s.io.")?.strip_suffix(';'));
+    Ok(definition_name(package.ok_or("a .proto file without a package")?))
 }
 
 /// A line for each protobuf message of a package that has definitions: `name<TAB>number field type;…`, sorted by name. A field whose message's fields
@@ -54,9 +159,7 @@ fn messages(documents: &Path) -> Result<String, Failure> {
             continue;
         }
         let source = fs::read_to_string(&path)?;
-        let package = source.lines().find_map(|line| line.strip_prefix("package k8s.io.")?.strip_suffix(';'));
-        let package = package.ok_or_else(|| format!("{} has no package", path.display()))?;
-        let package = &definition_name(package);
+        let package = &package(&source)?;
         if !packages.contains(package.as_str()) {
             continue;
         }

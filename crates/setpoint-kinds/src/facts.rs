@@ -19,6 +19,11 @@ pub fn message_lines() -> &'static str {
     include_str!("messages.txt")
 }
 
+/// The lines about zero values in JSON, sorted by definition.
+pub fn presence_lines() -> &'static str {
+    include_str!("presence.txt")
+}
+
 /// The lines of the table of kinds.
 pub fn kind_lines() -> impl Iterator<Item = &'static str> {
     FACTS.lines().skip(1).take_while(|line| !line.is_empty())

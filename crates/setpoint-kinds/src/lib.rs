@@ -1,5 +1,5 @@
 //! Facts about the kinds that are built into Kubernetes: names, scope, verbs, subresources, the shape of their fields, and
-//! the roles of a fresh cluster.
+//! which fields Go's types leave out, and the roles of a fresh cluster.
 //!
 //! ```text
 //! kube-apiserver ── generator/fetch.sh ──▶ documents ── generator/generate.rs ──▶ src/*.txt ──▶ kinds(), definition(), message()
@@ -12,8 +12,10 @@ mod definition;
 mod facts;
 mod kind;
 mod message;
+mod presence;
 
 pub use definition::{REF_PREFIX, definition, definition_names};
 pub use facts::{bootstrap_policy, kubernetes_version};
 pub use kind::{Kind, Subresource, by_kind, by_resource, kinds};
 pub use message::{Label, MessageField, message};
+pub use presence::{Presence, presence};

@@ -1,35 +1,68 @@
-//! Leaving out what is empty, as Go's JSON does.
+//! Empty values as Go's JSON treats them: some are left out, others always there.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
-use crate::schema::{Additional, Schema, Type};
+use serde_json::{Map, Value};
+use setpoint_kinds::Presence;
 
-/// Lists that Go's types of built-in kinds show when they are empty though they are optional: no `omitempty` in their tags
-/// (`k8s.io/api/rbac/v1`, `k8s.io/api/core/v1`, `k8s.io/api/autoscaling/v2`, `k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1`). `conditions` is one in one kind only,
-/// and always filled there.
-const SHOWN: [&str; 4] = ["currentMetrics", "names", "rules", "storedVersions"];
+use crate::schema::{Schema, Type};
 
-/// Removes the empty lists and maps of an object of a built-in kind, unless they are required: Go's types mark them
-/// `omitempty`, so that a real server never answers with them. Entries of maps and lists, and objects with named fields (`emptyDir: {}`),
-/// say something and stay.
+/// Removes the zero values of an object of a built-in kind that Go's types mark `omitempty` and keep by value (`hostNetwork: false`,
+/// `nodePort: 0`, `taints: []`): a real server reads them as nothing and never answers with them. Pointers (`replicas: 0`, `emptyDir: {}`), entries
+/// of maps and items of lists say something and stay.
 pub fn omit_empty(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
             let Some(below) = schema.field(name) else { return true };
             omit_empty(below, value);
-            let listed = schema.named(name).is_some();
-            let shown = schema.node.checks.required.iter().any(|required| required == name)
-                || SHOWN.contains(&name.as_str());
-            let empty = match value {
-                Value::Array(items) => items.is_empty() && below.node.kind == Some(Type::Array),
-                Value::Object(entries) => {
-                    entries.is_empty() && matches!(below.node.additional, Additional::Schema(_))
-                }
-                _ => false,
-            };
-            !listed || shown || !empty
+            let omitted = schema.node.presence.get(name.as_str()) == Some(&Presence::Omitted);
+            !(omitted && is_zero(below, value))
         }),
         Value::Array(items) => items.iter_mut().for_each(|item| omit_empty(schema.item(), item)),
+        _ => {}
+    }
+}
+
+/// Whether a value is the zero value of its type; one of another type is an error, not nothing.
+fn is_zero(schema: &Schema, value: &Value) -> bool {
+    match (schema.node.kind, value) {
+        (_, Value::Null) | (Some(Type::Boolean), Value::Bool(false)) => true,
+        (Some(Type::Integer | Type::Number), Value::Number(number)) => number.as_f64() == Some(0.0),
+        (Some(Type::String), Value::String(text)) => text.is_empty(),
+        (Some(Type::Array), Value::Array(items)) => items.is_empty(),
+        (Some(Type::Object), Value::Object(entries)) => entries.is_empty(),
+        _ => false,
+    }
+}
+
+/// An object of a built-in kind with all the fields that its Go type always has: `status: {}`, `template: {…}`, and `null` for lists and scalars without
+/// `omitempty`. Objects of custom resources are what they are.
+pub(crate) fn with_structs<'a>(schema: &Schema, value: &'a Value) -> Cow<'a, Value> {
+    if !schema.node.builtin {
+        return Cow::Borrowed(value);
+    }
+    let mut value = value.clone();
+    complete(schema, &mut value);
+    Cow::Owned(value)
+}
+
+fn complete(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, presence) in schema.node.presence.iter() {
+                if *presence == Presence::Always && !fields.contains_key(*name) {
+                    let is_struct = schema.named(name).is_some_and(|below| !below.node.presence.is_empty());
+                    let zero = if is_struct { Value::Object(Map::new()) } else { Value::Null };
+                    fields.insert((*name).to_owned(), zero);
+                }
+            }
+            for (name, value) in fields {
+                if let Some(below) = schema.field(name) {
+                    complete(below, value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| complete(schema.item(), item)),
         _ => {}
     }
 }
@@ -61,6 +94,14 @@ mod tests {
             omitted("io.k8s.api.core.v1.Pod", pod),
             json!({"spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}},
                 {"name": "c", "configMap": {"name": "c"}}]}})
+        );
+        let zeros = json!({"spec": {"hostNetwork": false, "terminationGracePeriodSeconds": 0, "containers": [
+            {"name": "", "image": "", "stdin": "", "ports": [{"containerPort": 0, "hostPort": 0}]}]}});
+        assert_eq!(
+            omitted("io.k8s.api.core.v1.Pod", zeros),
+            json!({"spec": {"terminationGracePeriodSeconds": 0, "containers": [
+                {"name": "", "stdin": "", "ports": [{"containerPort": 0}]}]}}),
+            "pointers and values of a wrong type stay"
         );
         let role = json!({"rules": []});
         assert_eq!(omitted("io.k8s.api.rbac.v1.ClusterRole", role.clone()), role);

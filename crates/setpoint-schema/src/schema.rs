@@ -11,6 +11,7 @@ use std::{
 
 use regex::Regex;
 use serde_json::{Number, Value};
+use setpoint_kinds::Presence;
 
 pub use parse::SchemaError;
 
@@ -95,6 +96,8 @@ pub(crate) struct Node {
     pub(crate) atomic_map: bool,
     pub(crate) patch: Patch,
     pub(crate) checks: Arc<Checks>,
+    /// What Go's type says about fields that are not set; empty for custom resources.
+    pub(crate) presence: Arc<BTreeMap<&'static str, Presence>>,
     /// `x-kubernetes-validations`, as written; compiled by the feature `cel`.
     #[cfg_attr(not(feature = "cel"), expect(dead_code, reason = "read by the feature `cel` only"))]
     pub(crate) rules: Arc<[Value]>,

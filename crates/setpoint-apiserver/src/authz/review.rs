@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Attributes, MASTERS, Policies, authorize,
+    Attributes, Policies, authorize,
     rules::{aggregate, array, text, visit},
 };
 use crate::identity::Identity;
@@ -152,10 +152,6 @@ fn rules(user: &Identity, namespace: &str, policies: &dyn Policies) -> Value {
             paths.push(pick(&["verbs", "nonResourceURLs"]));
         }
     };
-    if user.is_in(MASTERS) {
-        add(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-        add(&json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
-    }
     let errors = visit(user, Some(namespace), policies, &mut |_, rule| {
         add(rule);
         ControlFlow::Continue(())

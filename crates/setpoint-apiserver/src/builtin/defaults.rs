@@ -10,6 +10,17 @@ use super::{
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+/// One replica at least, and in v2 80 % of the requested CPU as the target where none is named.
+fn autoscaler(object: &mut Value) {
+    let second = object["apiVersion"] == "autoscaling/v2";
+    let Some(spec) = existing(object, "spec") else { return };
+    fill(spec, "minReplicas", 1);
+    if second && list(spec, "metrics").is_empty() {
+        let target = json!({"type": "Utilization", "averageUtilization": 80});
+        set(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+    }
+}
+
 /// Applies the defaults of a kind.
 pub fn default(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
@@ -51,6 +62,7 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         ("apps", "DaemonSet") => daemon_set(object),
         ("batch", "Job") => existing(object, "spec").into_iter().for_each(job),
         ("batch", "CronJob") => cron_job(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(object),
         ("storage.k8s.io", "StorageClass") => {
             fill(object, "reclaimPolicy", "Delete");
             fill(object, "volumeBindingMode", "Immediate");

@@ -24,6 +24,7 @@ pub fn create(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         ("", "PersistentVolumeClaim") => protect(object, "kubernetes.io/pvc-protection"),
         ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
+        ("", "Service") => service::create(object),
         _ => {}
     }
     match (group, kind) {
@@ -69,7 +70,7 @@ fn initial_status(group: &str, kind: &str) -> Value {
         ("policy", "PodDisruptionBudget") => {
             json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0})
         }
-        ("autoscaling", "HorizontalPodAutoscaler") => json!({"currentReplicas": 0, "desiredReplicas": 0}),
+        ("autoscaling", "HorizontalPodAutoscaler") => json!({"desiredReplicas": 0}),
         _ => json!({}),
     }
 }

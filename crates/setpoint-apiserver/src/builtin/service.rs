@@ -30,9 +30,20 @@ pub fn default(service: &mut Value) {
     if kind == "LoadBalancer" {
         fill(spec, "allocateLoadBalancerNodePorts", true);
     }
-    // One family: the allocator has IPv4 addresses only.
-    fill(spec, "ipFamilies", json!(["IPv4"]));
-    fill(spec, "ipFamilyPolicy", "SingleStack");
+}
+
+/// A new service belongs to one address family: the allocator has IPv4 addresses only.
+pub fn create(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    if text(spec, "type") != "ExternalName" {
+        fill(spec, "ipFamilies", json!(["IPv4"]));
+        fill(spec, "ipFamilyPolicy", "SingleStack");
+        complete_address(spec);
+    }
+}
+
+/// The list of addresses has the one address of clients that know no list.
+fn complete_address(spec: &mut Value) {
     let address = text(spec, "clusterIP").to_owned();
     if !address.is_empty() {
         fill(spec, "clusterIPs", json!([address]));
@@ -46,6 +57,12 @@ pub fn update(new: &mut Value, old: &Value) {
     if text(spec, "type") == "ExternalName" || text(old, "type") == "ExternalName" {
         return;
     }
+    for field in ["ipFamilies", "ipFamilyPolicy"] {
+        if is_empty(&spec[field]) {
+            copy(spec, old, field);
+        }
+    }
+    complete_address(spec);
     if is_empty(&spec["clusterIP"]) && list(spec, "clusterIPs").is_empty() {
         copy(spec, old, "clusterIP");
         copy(spec, old, "clusterIPs");

@@ -9,12 +9,12 @@ use setpoint_schema::patch::{self, PatchError};
 use super::decode::{media_type, parse_json, parse_yaml};
 use super::modify::Wanted;
 use super::options::refuse;
-use super::shape::{Tracked, reset_fields};
+use super::shape::{Tracked, reset_fields, type_error};
 use super::{Place, Registry, WriteOptions, Written};
 use crate::catalog::Resource;
 use crate::in_process::BODY_LIMIT;
 use crate::object::{Metadata, meta_mut, set_meta};
-use crate::status::{Cause, Result, Status};
+use crate::status::{Cause, Result, Status, Subject};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchKind {
@@ -66,6 +66,7 @@ impl Registry {
             let mut object = live.clone();
             patch_object(kind, resource, &mut object, &patch)?;
             bounded(Some(live), &object)?;
+            check_patched(resource, &object, &patch)?;
             if object.meta("name") != place.name {
                 return Err(Status::bad_request(format!(
                     "the name of the object ({}) does not match the name on the URL ({})",
@@ -169,6 +170,20 @@ fn applied(
         Err(error @ (ApplyError::Untyped(_) | ApplyError::Entries(_))) => {
             Err(Status::unknown(error.to_string()))
         }
+    }
+}
+
+/// Refuses a patch after which a built-in object cannot be decoded: 422, and what is wrong with which patch.
+fn check_patched(resource: &Resource, object: &Value, patch: &Value) -> Result<()> {
+    if resource.custom().is_some() {
+        return Ok(());
+    }
+    match type_error(resource, object) {
+        Some(error) => {
+            let cause = Cause::invalid("patch", patch, &error.to_string());
+            Err(Status::invalid(Subject { group: "", kind: "", name: "" }, vec![cause]))
+        }
+        None => Ok(()),
     }
 }
 

@@ -102,14 +102,19 @@ fn drop_nulls(value: &mut Value) {
 
 /// A value of the wrong type cannot even be decoded: 400, not 422.
 fn check_types(resource: &Resource, object: &Value) -> Result<()> {
-    let errors = validate(&resource.schema(), object, &FieldPath::root());
-    match errors.iter().find(|error| error.kind == ErrorKind::TypeInvalid) {
+    match type_error(resource, object) {
         Some(error) => Err(Status::bad_request(format!(
             "{0} in version \"{1}\" cannot be handled as a {0}: {error}",
             resource.kind, resource.version
         ))),
         None => Ok(()),
     }
+}
+
+/// The first value of a wrong type.
+pub(super) fn type_error(resource: &Resource, object: &Value) -> Option<FieldError> {
+    let errors = validate(&resource.schema(), object, &FieldPath::root());
+    errors.into_iter().find(|error| error.kind == ErrorKind::TypeInvalid)
 }
 
 /// Everything that is wrong with an object, beside its metadata.

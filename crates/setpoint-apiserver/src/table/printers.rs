@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     age::{human, since},
     column::{CREATED_AT, Column, boolean, number, text as string, wide},
-    pods,
+    metrics, pods,
     sources::{
         access_modes, at_most_three, containers, count, labels, list, or_none, selector, subjects, text,
     },
@@ -234,6 +234,33 @@ pub fn columns(group: &str, kind: &str) -> &'static [Column] {
         ("networking.k8s.io", "NetworkPolicy") => const { &[NAME, string("Pod-Selector"), AGE] },
         ("networking.k8s.io", "Ingress") => {
             const { &[NAME, string("Class"), string("Hosts"), string("Address"), string("Ports"), AGE] }
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            const {
+                &[
+                    NAME,
+                    string("Scope"),
+                    string("Versions"),
+                    Column { name: "Created At", kind: "date", wide: false },
+                    wide("Group"),
+                    wide("Kind"),
+                    wide("ShortNames"),
+                    Column { name: "Established", kind: "boolean", wide: true },
+                ]
+            }
+        }
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            const {
+                &[
+                    NAME,
+                    string("Reference"),
+                    string("Targets"),
+                    string("MinPods"),
+                    string("MaxPods"),
+                    string("Replicas"),
+                    AGE,
+                ]
+            }
         }
         _ => &CREATED_AT,
     }
@@ -469,8 +496,47 @@ pub fn cells(group: &str, kind: &str, object: &Value, now: Timestamp) -> Vec<Val
                 age,
             ]
         }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let names = &status["acceptedNames"];
+            let short: Vec<_> = list(names, "shortNames").iter().filter_map(Value::as_str).collect();
+            let established = list(status, "conditions")
+                .iter()
+                .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+            vec![
+                name,
+                spec["scope"].clone(),
+                served_versions(spec).into(),
+                metadata["creationTimestamp"].clone(),
+                spec["group"].clone(),
+                spec["names"]["kind"].clone(),
+                short.join(",").into(),
+                established.into(),
+            ]
+        }
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            let target = &spec["scaleTargetRef"];
+            let least = spec["minReplicas"].as_i64().map_or("<unset>".to_owned(), |least| least.to_string());
+            vec![
+                name,
+                format!("{}/{}", text(target, "kind"), text(target, "name")).into(),
+                metrics::targets(spec, status).into(),
+                least.into(),
+                count(spec, "maxReplicas").into(),
+                count(status, "currentReplicas").into(),
+                age,
+            ]
+        }
         _ => vec![name, metadata["creationTimestamp"].clone()],
     }
+}
+
+/// The served versions of a definition, with a mark at the one in which objects are stored.
+fn served_versions(spec: &Value) -> String {
+    let served = list(spec, "versions").iter().filter(|version| version["served"] == true);
+    let named = served.map(|version| {
+        format!("{}{}", text(version, "name"), if version["storage"] == true { "(storage)" } else { "" })
+    });
+    named.collect::<Vec<_>>().join(",")
 }
 
 fn size(map: &Value) -> usize {

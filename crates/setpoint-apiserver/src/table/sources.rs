@@ -69,11 +69,16 @@ pub fn containers(spec: &Value) -> [String; 2] {
 
 /// At most three, and how many more there are.
 pub fn at_most_three(all: &[String]) -> String {
-    let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
+    at_most(3, ",", all)
+}
+
+/// At most `most` texts, and how many more there are.
+pub fn at_most(most: usize, separator: &str, all: &[String]) -> String {
+    let shown = all.iter().take(most).cloned().collect::<Vec<_>>().join(separator);
     match all.len() {
         0 => "<none>".to_owned(),
-        1..=3 => shown,
-        many => format!("{shown} + {} more...", many - 3),
+        many if many <= most => shown,
+        many => format!("{shown} + {} more...", many - most),
     }
 }
 

@@ -1,6 +1,9 @@
 //! JSON patch (RFC 6902), with limits: a `copy` may double the document, so a few dozen operations could fill any memory.
 
-use ::json_patch::{Patch, PatchOperation};
+use ::json_patch::{
+    AddOperation, Patch, PatchOperation,
+    jsonptr::{Pointer, Token},
+};
 use serde_json::Value;
 
 use super::PatchError;
@@ -17,6 +20,8 @@ const MAX_DEPTH: usize = 128;
 
 /// Applies a JSON patch (RFC 6902). On an error the target may be half patched.
 ///
+/// As upstream reads it, `replace` of a missing member of an object adds it, a missing `value` is `null`, and `test` for `null` holds where nothing is.
+///
 /// # Errors
 /// [`PatchError::Malformed`] when `patch` is no list; [`PatchError::TooLarge`] when it has more than 10,000 operations;
 /// [`PatchError::Unprocessable`] when an operation is unknown or fails: a path that is not there, a `test` that does not hold,
@@ -31,17 +36,45 @@ pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
             operations.len()
         )));
     }
-    let patch: Patch = serde_json::from_value(patch.clone())
+    let patch: Patch = serde_json::from_value(operations.iter().map(with_value).collect())
         .map_err(|problem| PatchError::Unprocessable(format!("error decoding patch: {problem}")))?;
     let (mut copied, mut moved) = (0, 0);
     for (index, operation) in patch.0.iter().enumerate() {
         check(target, operation, &mut copied, &mut moved)?;
-        ::json_patch::patch_unsafe(target, std::slice::from_ref(operation)).map_err(|mut problem| {
+        let Some(operation) = lenient(target, operation) else { continue };
+        ::json_patch::patch_unsafe(target, &[operation]).map_err(|mut problem| {
             problem.operation = index;
             PatchError::Unprocessable(problem.to_string())
         })?;
     }
     Ok(())
+}
+
+/// An operation whose missing value is `null`.
+fn with_value(operation: &Value) -> Value {
+    let mut operation = operation.clone();
+    let needs = matches!(operation["op"].as_str(), Some("add" | "replace" | "test"));
+    if let (true, Value::Object(fields)) = (needs, &mut operation) {
+        fields.entry("value").or_insert(Value::Null);
+    }
+    operation
+}
+
+/// The operation as upstream carries it out where the member that it names is missing; `None` for a test that holds.
+fn lenient(target: &Value, operation: &PatchOperation) -> Option<PatchOperation> {
+    let (parent, key) = operation.path().split_back().unwrap_or((Pointer::root(), Token::new("")));
+    let missing = || match target.pointer(parent.as_str()) {
+        Some(Value::Object(fields)) => !fields.contains_key(&*key.decoded()),
+        _ => false,
+    };
+    match operation {
+        PatchOperation::Replace(replace) if missing() => {
+            let (path, value) = (replace.path.clone(), replace.value.clone());
+            Some(PatchOperation::Add(AddOperation { path, value }))
+        }
+        PatchOperation::Test(test) if test.value.is_null() && missing() => None,
+        other => Some(other.clone()),
+    }
 }
 
 /// Refuses an operation that would make the document too large or too deep, before anything is copied.
@@ -156,6 +189,14 @@ mod tests {
             json!([{"op": "copy", "from": "/a", "path": "/c"}, {"op": "move", "from": "/a/b", "path": "/d"}]);
         assert_eq!(json(&mut target, &patch), Ok(()));
         assert_eq!(target, json!({"a": {}, "c": {"b": [1, 2]}, "d": [1, 2]}));
+        let patch = json!([{"op": "replace", "path": "/new", "value": 1}, {"op": "test", "path": "/none", "value": null},
+            {"op": "test", "path": "/none"}, {"op": "add", "path": "/a/null"}]);
+        assert_eq!(json(&mut target, &patch), Ok(()), "missing members");
+        assert_eq!(target, json!({"a": {"null": null}, "c": {"b": [1, 2]}, "d": [1, 2], "new": 1}));
+        for path in ["/none/x", "/d/7", "/d/-"] {
+            let patch = json!([{"op": "replace", "path": path, "value": 1}]);
+            assert!(json(&mut target, &patch).is_err(), "{path}");
+        }
         let patch = json!([{"op": "test", "path": "/d/0", "value": 1}, {"op": "remove", "path": "/x"}]);
         let error = json(&mut target, &patch).unwrap_err();
         assert!(error.to_string().starts_with("operation '/1' failed at path '/x'"), "{error}");

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{LazyLock, PoisonError, RwLock},
+    sync::{Arc, LazyLock, PoisonError, RwLock},
 };
 
 use super::{Node, Schema, Type, parse};
@@ -16,7 +16,8 @@ pub(super) fn lookup(definition: &str) -> Option<Schema> {
     }
     let document = setpoint_kinds::definition(definition)?;
     // What the generator wrote is tested to parse; a definition that does not says nothing rather than break a kind.
-    let node = parse::node(document, parse::Origin::Builtin, definition).ok()?;
+    let mut node = parse::node(document, parse::Origin::Builtin, definition).ok()?;
+    node.presence = Arc::new(setpoint_kinds::presence(definition).collect());
     let schema = Schema::of(node);
     let mut read = READ.write().unwrap_or_else(PoisonError::into_inner);
     Some(read.entry(definition.into()).or_insert(schema).clone())

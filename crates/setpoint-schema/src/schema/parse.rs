@@ -67,6 +67,7 @@ pub(super) fn node(schema: &Value, origin: Origin, path: &str) -> Result<Node, S
         atomic_map: atomic_map(&keywords)?,
         patch: patch(&keywords)?,
         checks: Arc::new(checks(&keywords, origin)?),
+        presence: Arc::default(),
         rules,
     })
 }
