@@ -20,7 +20,7 @@ use crate::{
 /// What a request for `/openapi/v2` in another form than [`V2_TYPE`] is told, with status 406.
 pub(crate) const V2_REFUSAL: &str = "this server has no OpenAPI v2: use /openapi/v3";
 
-/// The form in which kubectl asks for OpenAPI v2, and the older name of the same.
+/// The form in which kubectl asks for OpenAPI v2, and the older name of the same, which is no valid media type to answer with.
 pub(crate) const V2_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 pub(crate) const V2_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
@@ -361,6 +361,13 @@ mod tests {
             }
         }
         assert_eq!(document(&all, "nope", "v1"), None);
+    }
+
+    #[test]
+    fn version_two_is_a_document_without_kinds() {
+        let document = v2();
+        assert!(document.starts_with(b"\x0a\x032.0\x12"));
+        assert!(document.len() < 128 && document.ends_with(b"\x42\x00"), "{document:?}");
     }
 
     #[test]

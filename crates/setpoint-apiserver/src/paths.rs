@@ -37,10 +37,10 @@ pub(crate) fn answer(
         }
         ["openapi", "v2"] => {
             let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-            let known =
-                [openapi::V2_TYPE, openapi::V2_TYPE_OLD].into_iter().find(|media| accept.contains(media));
-            let media = known.ok_or_else(|| Status::not_acceptable(openapi::V2_REFUSAL))?;
-            Ok(respond(200, media, Body::from(Bytes::from(openapi::v2()))))
+            if ![openapi::V2_TYPE, openapi::V2_TYPE_OLD].iter().any(|media| accept.contains(media)) {
+                return Err(Status::not_acceptable(openapi::V2_REFUSAL));
+            }
+            Ok(respond(200, openapi::V2_TYPE, Body::from(Bytes::from(openapi::v2()))))
         }
         ["openapi", "v3"] => tagged(headers, "application/json", &openapi::index(&resources)),
         ["openapi", "v3", "api", version] => document(headers, openapi::document(&resources, "", version)),
