@@ -12,6 +12,8 @@ use crate::client::{Client, server};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CREATORS: usize = 6;
 const ROUNDS: usize = 10;
+/// Writes of each writer.
+const EACH: usize = 20;
 
 fn definition(plural: &str, kind: &str) -> Value {
     json!({
@@ -145,7 +147,6 @@ async fn concurrent_writes_of_every_kind_lose_nothing() {
     let since = start["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let path = format!("{maps}/a");
     let mut tasks = JoinSet::new();
-    const EACH: usize = 20;
     for writer in 0..9 {
         let (client, path) = (Client::admin(&api), path.clone());
         tasks.spawn(async move {

@@ -1,7 +1,10 @@
+use std::collections::BTreeMap;
+
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use setpoint_apiserver::ApiServer;
+use setpoint_clock::Entropy;
 use tokio::time::{Duration, Instant};
 
 use crate::client::{Client, server};
@@ -138,5 +141,89 @@ async fn no_number_of_seconds_is_too_large() {
         let request = Request::get(format!("{MAPS}?watch=true&timeoutSeconds={seconds}"));
         let answer = client.send(request.body(Full::default()).unwrap()).await;
         assert_eq!(answer.status(), 200, "{seconds}");
+    }
+}
+
+/// What a client keeps of a list and the events after it.
+type Seen = BTreeMap<String, u64>;
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+fn seen(list: &Value) -> Seen {
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    list["items"].as_array().unwrap().iter().map(|object| (name(object), version(object))).collect()
+}
+
+/// Random writes, and watches that begin anywhere among them, from a list or with the initial objects, with and without a
+/// selection: each ends up with exactly what a list gives, by versions that rise.
+#[tokio::test(start_paused = true)]
+async fn every_watch_leads_to_what_a_list_gives() {
+    for seed in 0..12 {
+        let entropy = Entropy::seeded(seed);
+        let below = |bound: u64| u64::from_str_radix(&entropy.uuid()[..8], 16).unwrap() % bound;
+        let client = Client::admin(&server());
+        let mut watches = Vec::new();
+        for _ in 0..60 {
+            let name = format!("m{}", below(4));
+            let object = map(&name, ["a", "b"][usize::try_from(below(2)).unwrap()]);
+            let path = format!("{MAPS}/{name}");
+            match below(6) {
+                0 | 1 => drop(client.post(MAPS, &object).await),
+                2 => drop(
+                    client.merge(&path, &json!({"metadata": {"labels": object["metadata"]["labels"]}})).await,
+                ),
+                3 => drop(client.merge(&path, &json!({"data": {"n": below(3).to_string()}})).await),
+                4 => drop(client.delete(&path).await),
+                _ => {
+                    let selector = [
+                        "",
+                        "labelSelector=app%3Da&",
+                        "labelSelector=app!%3Da&",
+                        "fieldSelector=metadata.name%3Dm1&",
+                    ][usize::try_from(below(4)).unwrap()];
+                    let (start, list) = if below(2) == 0 {
+                        let list = client.get(&format!("{MAPS}?{selector}")).await.expect(200);
+                        (format!("resourceVersion={}&", version(&list)), seen(&list))
+                    } else {
+                        ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&".to_owned(), Seen::new())
+                    };
+                    let path = format!(
+                        "{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=1&{start}{selector}"
+                    );
+                    watches.push((selector, list, client.watch(&path).await));
+                }
+            }
+        }
+        for (selector, mut state, mut watch) in watches {
+            let mut last = 0;
+            while let Some(event) = watch.next().await {
+                let object = &event["object"];
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let now = version(object);
+                // Initial objects come by name, not by version.
+                let initial = event["type"] == "ADDED" && !state.contains_key(&name) && last == 0;
+                assert!(initial || now >= last, "seed {seed}, {selector}: {event} after {last}");
+                match event["type"].as_str().unwrap() {
+                    "ADDED" => assert_eq!(state.insert(name, now), None, "seed {seed}, {selector}: {event}"),
+                    "MODIFIED" => {
+                        let before = state.insert(name, now);
+                        assert!(
+                            before.is_some_and(|before| before < now),
+                            "seed {seed}, {selector}: {event}"
+                        );
+                    }
+                    "DELETED" => assert!(state.remove(&name).is_some(), "seed {seed}, {selector}: {event}"),
+                    "BOOKMARK" => last = now,
+                    other => panic!("seed {seed}, {selector}: {other}"),
+                }
+                if !initial {
+                    last = now;
+                }
+            }
+            let list = client.get(&format!("{MAPS}?{selector}")).await.expect(200);
+            assert_eq!(state, seen(&list), "seed {seed}, {selector}");
+        }
     }
 }
