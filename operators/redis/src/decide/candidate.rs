@@ -62,6 +62,7 @@ pub(super) fn choose<'a>(o: &'a Observation, primary: &Instance) -> Result<&'a I
             return Err(Hold::Later(SOON, "for replicas to read what the primary sent last".to_owned()));
         }
     }
+    await_silent(o, primary, lost)?;
     let chosen =
         reached.iter().map(|(member, _)| *member).find(|member| o.chosen.as_ref() == Some(&member.name));
     let usable: Result<Vec<(&Instance, &Server)>, Hold> = match &primary.primary {
@@ -100,22 +101,25 @@ fn recent<'a>(
     if recent.is_empty() { Err(Hold::Blocked(no_candidate(o, primary))) } else { Ok(recent) }
 }
 
-/// Whether somebody is likely to have more than the best candidate at hand, whose server is `best`. Freshness
-/// alone cannot tell: a replica whose link broke just before the primary died lacks what was written between.
-/// All that answer were compared by their offsets; what is left are those that do not answer now, and the
-/// primary's own data where the candidate lacks some of what the primary was last seen to have.
-fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Instant>) -> Result<(), Hold> {
-    let soon = |at: Option<Instant>| at.is_none_or(|at| o.now.saturating_duration_since(at) < BETTER);
-    let waits = soon(lost);
-    let silent: Vec<&Instance> = others(o, primary)
-        .filter(|member| match member.view {
-            View::Unreachable { since } => waits || soon(Some(since)),
-            View::Reached(_) | View::Down(_) => false,
+/// Waits for members that do not answer at this moment: freshness cannot tell who has most. A replica whose link
+/// broke just before the primary died lacks what was written between, and a primary that comes back empty lacks all.
+fn await_silent(o: &Observation, primary: &Instance, lost: Option<Instant>) -> Result<(), Hold> {
+    let soon = |member: &&Instance| {
+        let since = member.silent.filter(|_| matches!(member.view, View::Unreachable { .. }));
+        since.is_some_and(|since| {
+            o.now.saturating_duration_since(lost.map_or(since, |lost| lost.max(since))) < BETTER
         })
-        .collect();
-    if !silent.is_empty() {
-        return Err(Hold::Later(SOON, format!("for {}, which may have more of the data", list(silent))));
+    };
+    let silent: Vec<&Instance> = others(o, primary).filter(soon).collect();
+    if silent.is_empty() {
+        return Ok(());
     }
+    Err(Hold::Later(SOON, format!("for {}, which may have more of the data", list(silent))))
+}
+
+/// Whether the primary's own data is better than that of the best candidate, whose server is `best`, and likely to
+/// come back: the candidate lacks some of what the primary was last seen to have.
+fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Instant>) -> Result<(), Hold> {
     let Some(seen) =
         primary.primary.as_ref().map(|sighting| sighting.offset).filter(|seen| *seen > best.offset)
     else {
@@ -123,6 +127,7 @@ fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Insta
     };
     let lacks =
         format!("the replicas in reach lack {} bytes of what {} had", seen - best.offset, primary.name);
+    let waits = lost.is_some_and(|lost| o.now.saturating_duration_since(lost) < BETTER);
     match &primary.view {
         View::Reached(server) if server.loading || server.keys > 0 => Err(Hold::Blocked(lacks)),
         View::Down(proof) if waits && primary.volume && proof.returns() => {

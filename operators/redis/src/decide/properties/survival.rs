@@ -50,6 +50,8 @@ proptest! {
             for event in after {
                 sim.happen(event);
             }
+            // Converging brings every server back at once; the silent ones have time to speak before.
+            sim.happen(&Event::Run(30));
             sim.converge().unwrap();
             sim.settled();
             let lost = sim.unconfirmed();
@@ -75,6 +77,23 @@ fn a_silent_replica_that_may_have_more_is_waited_for() {
     assert_eq!(sim.service(), Some(ip(2)), "{:?}", sim.steps);
     sim.converge().unwrap();
     assert_eq!(sim.lost(), 0);
+}
+
+/// The primary comes back empty before the operator noticed that the cluster holds data, and just then it does not
+/// reach the replica that has it.
+#[test]
+fn an_empty_primary_does_not_take_its_role_back_before_its_replica_was_asked() {
+    let mut sim = Sim::new(2, false);
+    sim.converge().unwrap();
+    sim.happen(&Event::Write);
+    sim.happen(&Event::HideFor(1, 1_000));
+    sim.happen(&Event::Run(1));
+    sim.world.kill(&ip(0));
+    sim.restart();
+    sim.happen(&Event::Run(30));
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!(sim.unconfirmed(), [0; 0], "{:?}", sim.steps);
 }
 
 /// Waiting has an end: a replica that stays away does not keep the cluster without a primary.
