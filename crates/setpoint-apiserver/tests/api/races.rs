@@ -139,6 +139,7 @@ async fn a_name_goes_to_one_definition() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_writes_of_every_kind_lose_nothing() {
+    const EACH: usize = 20;
     let api = server();
     let client = Client::admin(&api);
     let maps = "/api/v1/namespaces/default/configmaps";
