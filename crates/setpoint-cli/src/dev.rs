@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
@@ -160,7 +161,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, DevError> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(serve(options, &data, address, nodes));
-    runtime.shutdown_background();
+    // The process ends with all of its tasks at once. Taken apart one by one, some would complain about others.
+    std::mem::forget(runtime);
     code
 }
 
@@ -186,7 +188,7 @@ async fn serve(
 ) -> Result<ExitCode, DevError> {
     // From here on a signal ends the cluster in order.
     let mut signals = Signals::catch()?;
-    let running = start(options, data.path(), nodes).await?;
+    let running = ManuallyDrop::new(start(options, data.path(), nodes).await?);
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path().join("kubeconfig"));
     // What runs inside the sandbox reaches the API server there, wherever else it listens.
     let inside = running.processes.is_some() && !options.command.is_empty();

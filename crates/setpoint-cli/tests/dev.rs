@@ -353,7 +353,12 @@ fn a_kill_leaves_nothing_behind() {
             let killed = match victim {
                 "program" => kill(running.pid(), Signal::SIGKILL),
                 "group" => killpg(running.pid(), Signal::SIGKILL),
-                _ => kill(Pid::from_raw(*processes.iter().max().unwrap()), Signal::SIGKILL),
+                _ => {
+                    let grandchild =
+                        |pid: &&i32| parent(**pid).and_then(parent) == Some(running.pid().as_raw());
+                    let main = processes.iter().find(grandchild);
+                    kill(Pid::from_raw(*main.unwrap()), Signal::SIGKILL)
+                }
             };
             killed.unwrap();
             let status = running.process.wait().unwrap();
@@ -364,6 +369,11 @@ fn a_kill_leaves_nothing_behind() {
         }
     }
     assert_eq!(self::interfaces(), interfaces);
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 fn interfaces() -> Vec<String> {

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::tool;
 
+mod conntrack;
 pub(crate) mod dns;
 mod forward;
 mod proxy;
@@ -122,6 +123,15 @@ pub(crate) struct Lease {
     /// The address.
     pub(crate) address: Ipv4Addr,
     interface: String,
+}
+
+impl Lease {
+    /// Takes the pod off the network at once. The kernel would do so with the pod's namespace, which the rest of a connection
+    /// to a peer that is gone can hold for minutes, with an address that another pod may get.
+    pub(crate) async fn detach(&self) {
+        // It may be gone already.
+        let _ = tool::run_async(&self.network.ip, &["link", "del", &self.interface], "").await;
+    }
 }
 
 impl Drop for Lease {

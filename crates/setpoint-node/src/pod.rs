@@ -12,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, sethostname};
 
@@ -38,6 +39,8 @@ pub(crate) fn serve(socket: OwnedFd) -> Result<Infallible, StartFailure> {
     // Not before: a pod must never see a mount that is made later outside.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(|error| StartFailure::before("making mounts private", error))?;
+    // As container runtimes have it, whatever the user's is: other users of a container must get into its directories.
+    umask(Mode::from_bits_truncate(0o022));
     let children: SigSet = [Signal::SIGCHLD].into_iter().collect();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&children), None)
         .map_err(|error| StartFailure::before("blocking signals", error))?;

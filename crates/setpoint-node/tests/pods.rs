@@ -103,8 +103,11 @@ impl Directory {
     }
 
     fn command(&self, role: &str, user: &str, as_nobody: bool) -> Command {
-        let mut command = Command::new(&self.program);
+        // The umask of a careful user, which must not reach into containers.
+        let mut command = Command::new("sh");
         command
+            .args(["-c", "umask 077; exec \"$0\" \"$@\""])
+            .arg(&self.program)
             .env(ROLE, role)
             .env(DIRECTORY, self.temporary.path().join("data"))
             .env("SETPOINT_NODE_TEST_USER", user);

@@ -39,7 +39,7 @@ fn write(directory: &Path, files: &VolumeFiles) -> io::Result<()> {
     if let Some(path) = files.files.keys().find(|path| !stays_inside(path)) {
         return Err(io::Error::other(format!("file path {path:?} must be relative, without .. elements")));
     }
-    fs::create_dir_all(directory)?;
+    make_directory(directory)?;
     let version = format!("..{}", fingerprint(files));
     let data = directory.join(DATA);
     let current = fs::read_link(&data).ok();
@@ -48,13 +48,13 @@ fn write(directory: &Path, files: &VolumeFiles) -> io::Result<()> {
         if target.exists() {
             fs::remove_dir_all(&target)?;
         }
-        fs::create_dir(&target)?;
-        fs::set_permissions(&target, fs::Permissions::from_mode(0o755))?;
+        make_directory(&target)?;
         for (path, file) in &files.files {
-            let path = target.join(path);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
+            let parents = Path::new(path).ancestors().skip(1).collect::<Vec<_>>();
+            for parent in parents.into_iter().rev() {
+                make_directory(&target.join(parent))?;
             }
+            let path = target.join(path);
             fs::write(&path, &file.data)?;
             // With an fsGroup the group must be able to read, as upstream adds 0440.
             let mode = if files.group.is_some() { file.mode | 0o440 } else { file.mode };
@@ -88,6 +88,15 @@ fn write(directory: &Path, files: &VolumeFiles) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a directory that every user of a container can look into, whatever this process's umask is.
+fn make_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
 fn stays_inside(path: &str) -> bool {

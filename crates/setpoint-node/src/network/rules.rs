@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tracing::warn;
 
 use super::proxy::Proxies;
-use super::{DNS_ADDRESS, Forward, Protocol, SERVICES};
+use super::{DNS_ADDRESS, Forward, Protocol, SERVICES, conntrack};
 use crate::tool;
 
 /// The chains that stay; only what they jump to is replaced, since established connections need the hooks.
@@ -86,7 +86,14 @@ impl Rules {
         }
         self.start(&mut state).await?;
         match state.backend.as_mut() {
-            Some(Backend::Nftables(nft)) => tool::run_async(nft, &["-f", "-"], &services(&forwards)).await?,
+            Some(Backend::Nftables(nft)) => {
+                tool::run_async(nft, &["-f", "-"], &services(&forwards)).await?;
+                for mark in stale(&state.forwards, &forwards) {
+                    if let Err(error) = conntrack::forget(mark) {
+                        warn!(%error, "UDP clients of a Service may stay with an endpoint that is no more");
+                    }
+                }
+            }
             Some(Backend::Proxy(proxies)) => proxies.set(ip, &forwards).await?,
             None => {}
         }
@@ -155,7 +162,10 @@ fn services(forwards: &[Forward]) -> String {
             Protocol::Tcp => "tcp",
             Protocol::Udp => "udp",
         };
-        let rule = format!("add rule ip setpoint services ip daddr {address} {protocol} dport {port}");
+        let mut rule = format!("add rule ip setpoint services ip daddr {address} {protocol} dport {port}");
+        if protocol == "udp" {
+            let _ = write!(rule, " ct mark set {}", mark(*address, *port));
+        }
         let _ = match endpoints.as_slice() {
             [] => Ok(()),
             [(pod, target)] => writeln!(text, "{rule} dnat to {pod}:{target}"),
@@ -178,6 +188,26 @@ fn services(forwards: &[Forward]) -> String {
     text
 }
 
+/// Marks the UDP packets of a Service's port in the kernel's table of connections. Two ports with the same mark would
+/// only be forgotten together.
+fn mark(address: Ipv4Addr, port: u16) -> u32 {
+    (u32::from(address) ^ (u32::from(port) << 16)).max(1)
+}
+
+/// Marks of what the kernel has to forget: UDP has no end of a connection, so that a client would stay with an endpoint
+/// that was removed for as long as it sends. TCP connections stay until client or server end them. Both is
+/// what kube-proxy does (`CleanStaleEntries` in `pkg/proxy/conntrack`), which forgets only those of the removed endpoint.
+fn stale<'a>(old: &'a [Forward], new: &'a [Forward]) -> impl Iterator<Item = u32> + 'a {
+    let removed = |forward: &Forward| {
+        let now = new.iter().find(|other| {
+            (other.address, other.port, other.protocol) == (forward.address, forward.port, forward.protocol)
+        });
+        let still = |endpoint| now.is_some_and(|now| now.endpoints.contains(endpoint));
+        forward.protocol == Protocol::Udp && !forward.endpoints.iter().all(still)
+    };
+    old.iter().filter(move |forward| removed(forward)).map(|forward| mark(forward.address, forward.port))
+}
+
 /// One transaction that replaces the sets of cuts.
 fn cut_sets<'a>(cuts: impl Iterator<Item = &'a Cut>) -> String {
     let mut text = String::from(
@@ -197,6 +227,28 @@ fn cut_sets<'a>(cuts: impl Iterator<Item = &'a Cut>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn udp_clients_of_removed_endpoints_are_forgotten() {
+        let forward = |protocol, port, hosts: &[u8]| Forward {
+            address: Ipv4Addr::new(10, 96, 3, 4),
+            port,
+            protocol,
+            endpoints: hosts.iter().map(|host| (Ipv4Addr::new(10, 244, 1, *host), 5300)).collect(),
+        };
+        let (udp, tcp) = (Protocol::Udp, Protocol::Tcp);
+        let old = [
+            forward(tcp, 1, &[2, 3]),
+            forward(udp, 1, &[2, 3]),
+            forward(udp, 2, &[2]),
+            forward(udp, 3, &[2]),
+        ];
+        let new = [forward(tcp, 1, &[2]), forward(udp, 1, &[2]), forward(udp, 2, &[2, 3])];
+        let expected = [1, 3].map(|port| mark(Ipv4Addr::new(10, 96, 3, 4), port));
+        assert_eq!(stale(&old, &new).collect::<Vec<_>>(), expected);
+        assert_eq!(stale(&new, &old).count(), 1, "2 lost an endpoint that it had");
+        assert_eq!(stale(&[], &new).count(), 0);
+    }
 
     #[test]
     fn services_become_one_transaction() {

@@ -106,7 +106,11 @@ impl Pod {
     /// Kills everything in it.
     pub(super) async fn end(&self) -> Result<(), RuntimeError> {
         let failed = |source| RuntimeError::Io { what: format!("ending pod {}", self.name), source };
-        self.process.end().await.map_err(failed)
+        self.process.end().await.map_err(failed)?;
+        if let Some(lease) = &self.lease {
+            lease.detach().await;
+        }
+        Ok(())
     }
 
     /// Sends a signal to the newest process of a container, as a fault.

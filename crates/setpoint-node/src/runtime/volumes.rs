@@ -63,7 +63,7 @@ pub(super) fn make(
         let own = pod.join(VOLUMES).join(&volume.name);
         let path = match &volume.source {
             VolumeSource::Files => {
-                fs::create_dir_all(&own).map_err(|source| failed(&own, source))?;
+                make_readable(&own).map_err(|source| failed(&own, source))?;
                 own
             }
             VolumeSource::EmptyDir { memory, size_limit } => {
@@ -90,6 +90,12 @@ pub(super) fn make(
 
 fn failed(path: &Path, source: io::Error) -> RuntimeError {
     RuntimeError::Io { what: path.display().to_string(), source }
+}
+
+/// A directory that any user of a container may look into, whatever this process's umask is.
+fn make_readable(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
 /// A directory that any user of a container may write, and that belongs to the pod's `fsGroup`.
@@ -164,8 +170,15 @@ pub(super) fn below(volume: &Path, sub_path: &str) -> Result<PathBuf, RuntimeErr
         return Err(outside());
     }
     let path = volume.join(inside);
-    if fs::metadata(&path).is_err() {
-        fs::create_dir_all(&path).map_err(|source| failed(&path, source))?;
+    let mut created = volume.to_owned();
+    let mode = fs::metadata(volume).map_err(|source| failed(volume, source))?.permissions();
+    for part in inside.components() {
+        created.push(part);
+        if fs::metadata(&created).is_err() {
+            // With the rights of the volume, as upstream makes it.
+            let made = fs::create_dir(&created).and_then(|()| fs::set_permissions(&created, mode.clone()));
+            made.map_err(|source| failed(&created, source))?;
+        }
     }
     let root = fs::canonicalize(volume).map_err(|source| failed(volume, source))?;
     let real = fs::canonicalize(&path).map_err(|source| failed(&path, source))?;

@@ -125,6 +125,58 @@ fn own_image(world: &World) -> String {
     world.nodes[0].images().into_iter().find(own).unwrap()
 }
 
+/// As with kube-proxy: a TCP connection stays where it is, what a UDP client sends goes to an endpoint that is left.
+pub async fn clients_of_a_removed_endpoint(world: &World) {
+    let server = "use IO::Socket::INET; my $u = IO::Socket::INET->new(LocalPort => 5300, Proto => 'udp'); \
+        my $t = IO::Socket::INET->new(LocalPort => 5300, Listen => 5); \
+        if (fork) { while ($u->recv(my $b, 9)) { $u->send($ENV{HOSTNAME}) } } \
+        while (my $c = $t->accept) { while (<$c>) { print $c \"$ENV{HOSTNAME}\\n\" } }";
+    let client = "use IO::Socket::INET; $| = 1; my $a = $ENV{SERVICE}; \
+        my ($u, $t); until ($t) { $t = IO::Socket::INET->new(\"$a:53\") or select(undef, undef, undef, 0.1) } \
+        $u = IO::Socket::INET->new(PeerAddr => \"$a:53\", Proto => 'udp'); \
+        while (1) { $u->send('x'); vec(my $r = '', fileno($u), 1) = 1; my $b = ''; \
+            if (select($r, undef, undef, 0.2)) { $u->recv($b, 9) } \
+            print $t \"x\\n\"; my $l = <$t>; print \"udp $b tcp $l\"; select(undef, undef, undef, 0.05) }";
+    let start = async |pod: &crate::machine::TestPod<'_>, program: &str, service: &str| {
+        let mut spec = pod.command("debian:12", &["perl", "-e", program]).await;
+        spec.env.push(("SERVICE".into(), service.into()));
+        pod.start(&spec).await
+    };
+    let (one, two) = (world.pod_with(0, "one", vec![]).await, world.pod_with(1, "two", vec![]).await);
+    for pod in [&one, &two] {
+        start(pod, server, "").await;
+    }
+    let ports = json!([{"name": "t", "port": 53, "targetPort": 5300}, {"name": "u", "port": 53, "targetPort": 5300, "protocol": "UDP"}]);
+    let service: Service =
+        apply(world, json!({"metadata": {"name": "both"}, "spec": {"ports": ports}})).await;
+    let slice = |address: std::net::IpAddr| {
+        json!({
+            "metadata": {"name": "both-1", "labels": {"kubernetes.io/service-name": "both"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "t", "port": 5300, "protocol": "TCP"}, {"name": "u", "port": 5300, "protocol": "UDP"}],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        })
+    };
+    apply::<EndpointSlice>(world, slice(one.address)).await;
+    let asker = world.pod("asker").await;
+    let id = start(&asker, client, &service.spec.unwrap().cluster_ip.unwrap()).await;
+    let says = async |line: &str| {
+        for _ in 0..200 {
+            if asker.logs(&id).await.lines().last() == Some(line) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the client does not come to say {line:?}: {}", asker.logs(&id).await);
+    };
+    says("udp one tcp one").await;
+    apply::<EndpointSlice>(world, slice(two.address)).await;
+    says("udp two tcp one").await;
+    for pod in [one, two, asker] {
+        pod.remove().await;
+    }
+}
+
 pub async fn a_pod_whose_first_process_is_killed(world: &World) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
     let script = "echo run >> /memory/runs; echo run >> /data/runs; exec sleep 424242";
@@ -144,7 +196,7 @@ pub async fn a_pod_whose_first_process_is_killed(world: &World) {
     });
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let before = until(world, "resurrected", "ready", &ready).await;
-    let first = first_process_of("sleep\0424242\0");
+    let first = first_process_of("sleep\x00424242\x00");
     nix::sys::signal::kill(first, nix::sys::signal::Signal::SIGKILL).unwrap();
 
     let restarted = |pod: &Pod| {
@@ -157,7 +209,7 @@ pub async fn a_pod_whose_first_process_is_killed(world: &World) {
     assert_ne!(new.pod_ip, old.pod_ip, "a new sandbox has a new address");
     assert_eq!(new.pod_ips.unwrap().len(), 1);
     assert_eq!(new.init_container_statuses.unwrap()[0].restart_count, 1, "init containers run again");
-    assert_ne!(first_process_of("sleep\0424242\0"), first);
+    assert_ne!(first_process_of("sleep\x00424242\x00"), first);
     // Volumes are the pod's, not the sandbox's.
     let volumes = world.data.join("pods").join(after.metadata.uid.as_deref().unwrap()).join("volumes");
     let runs = |volume: &str| std::fs::read_to_string(volumes.join(volume).join("runs")).unwrap();
