@@ -102,6 +102,7 @@ impl Dev {
     }
 
     /// Starts a command that goes on until it is dropped.
+    #[expect(clippy::disallowed_methods, reason = "a read with a time limit from a pipe")]
     pub fn start_command(&self, command: &str) -> Running {
         let mut process = self.command(&words(command)).stderr(Stdio::inherit()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
