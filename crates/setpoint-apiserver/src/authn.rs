@@ -13,31 +13,35 @@ use crate::registry::Registry;
 use crate::status::{Result, Status, Subject};
 use crate::tokens::{ISSUER, Tokens};
 
+const ANONYMOUS: &str = "system:anonymous";
+
 /// The user of a request without credentials.
 fn anonymous() -> Identity {
     Identity {
-        user: "system:anonymous".to_owned(),
+        user: ANONYMOUS.to_owned(),
         groups: vec!["system:unauthenticated".to_owned()],
         ..Identity::default()
     }
 }
 
-/// The owner of the request's bearer token. A wrong token is refused; none makes the user anonymous.
+/// The owner of the request's bearer token. A wrong token is refused; none, or another scheme, makes the user anonymous.
 pub(crate) fn authenticate(headers: &HeaderMap, tokens: &Tokens, registry: &Registry) -> Result<Identity> {
-    let Some(given) = headers.get(AUTHORIZATION) else { return Ok(anonymous()) };
+    let given = headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok()).unwrap_or_default();
     let token = given
-        .to_str()
-        .ok()
-        .and_then(|text| text.split_once(' '))
+        .trim()
+        .split_once(' ')
         .and_then(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer").then_some(token.trim()));
-    token.and_then(|token| tokens.authenticate(token, &[ISSUER], registry)).ok_or_else(Status::unauthorized)
+    match token {
+        None | Some("") => Ok(anonymous()),
+        Some(token) => tokens.authenticate(token, &[ISSUER], registry).ok_or_else(Status::unauthorized),
+    }
 }
 
 /// Whom the request's `Impersonate-…` headers name, if the user may pose as all of it
 /// (`k8s.io/apiserver/pkg/endpoints/filters/impersonation`).
 pub(crate) fn impersonate(user: Identity, headers: &HeaderMap, registry: &Registry) -> Result<Identity> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let groups: Vec<String> = headers
+    let mut groups: Vec<String> = headers
         .get_all("impersonate-group")
         .iter()
         .filter_map(|value| value.to_str().ok().map(str::to_owned))
@@ -53,7 +57,13 @@ pub(crate) fn impersonate(user: Identity, headers: &HeaderMap, registry: &Regist
         if groups.is_empty() && extra.is_empty() && !headers.contains_key("impersonate-uid") {
             return Ok(user);
         }
-        return Err(Status::bad_request("requested impersonation without impersonating a user"));
+        // Upstream prints its own struct.
+        let listed: Vec<String> = groups.iter().map(|group| format!("{group:?}")).collect();
+        return Err(Status::bad_request(format!(
+            "requested &user.DefaultInfo{{Name:\"\", UID:{:?}, Groups:[]string{{{}}}, Extra:map[string][]string(nil)}} without impersonating a user name",
+            text("impersonate-uid").unwrap_or_default(),
+            listed.join(", "),
+        )));
     };
     let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     match account {
@@ -71,6 +81,10 @@ pub(crate) fn impersonate(user: Identity, headers: &HeaderMap, registry: &Regist
     }
     let mut posed = match account {
         Some((namespace, account)) if groups.is_empty() => Identity::service_account(namespace, account, ""),
+        _ if name == ANONYMOUS => {
+            groups.push("system:unauthenticated".to_owned());
+            Identity { user: name, groups, ..Identity::default() }
+        }
         _ => Identity::new(name, groups),
     };
     if let Some(uid) = text("impersonate-uid") {

@@ -9,7 +9,7 @@ use setpoint_schema::Schema;
 
 use crate::custom::CustomShape;
 use crate::object_meta::NameRule;
-use crate::status::Subject;
+use crate::status::{Status, Subject};
 
 /// One resource in one version, such as `apps/v1 deployments`.
 #[derive(Debug)]
@@ -172,6 +172,12 @@ impl Catalog {
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         let key = (group.to_owned(), version.to_owned(), plural.to_owned());
         self.served.read().by_path.get(&key).cloned()
+    }
+
+    /// The answer to a request for a resource that there is not.
+    pub(crate) fn missing(&self, group: &str, version: &str) -> Status {
+        let built_in = self.built_in.iter().any(|one| one.group == group && one.version == version);
+        if built_in { Status::no_resource() } else { Status::no_path() }
     }
 
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Resource>>> {

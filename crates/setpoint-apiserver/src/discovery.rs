@@ -3,6 +3,8 @@
 
 use std::{fmt::Write, sync::Arc};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -86,6 +88,9 @@ pub(crate) fn resource_list(resources: &[Arc<Resource>], group: &str, version: &
         let mut entry = json!({"name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": resource.verbs});
         add_names(&mut entry, resource);
+        if resource.verbs.iter().any(|verb| verb == "list") && !resource.is("", "componentstatuses") {
+            entry["storageVersionHash"] = storage_hash(resources, resource).into();
+        }
         entries.push(entry);
         for sub in subresources(resource) {
             let mut entry = json!({"name": format!("{}/{}", resource.plural, sub.name), "singularName": "",
@@ -97,7 +102,28 @@ pub(crate) fn resource_list(resources: &[Arc<Resource>], group: &str, version: &
             entries.push(entry);
         }
     }
-    name.map(|name| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": entries}))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": name?, "resources": entries});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
+}
+
+/// A hash of the kind and version in which objects are stored (upstream: `discovery.StorageVersionHash`).
+fn storage_hash(resources: &[Arc<Resource>], resource: &Resource) -> String {
+    let stored = match (resource.group.as_str(), &resource.shape) {
+        (crate::events::GROUP, _) => "/v1/Event".to_owned(),
+        // Definitions are stored as they were before they were stable.
+        ("apiextensions.k8s.io", _) => format!("{}/v1beta1/{}", resource.group, resource.kind),
+        (_, Shape::Custom(custom)) => format!("{}/{}", custom.storage_version, resource.kind),
+        (group, Shape::BuiltIn { .. }) => {
+            // The preferred version comes first.
+            let preferred = resources.iter().find(|one| one.is(group, &resource.plural));
+            let version = preferred.map_or(&resource.version, |one| &one.version);
+            format!("{group}/{version}/{}", resource.kind)
+        }
+    };
+    STANDARD.encode(&Sha256::digest(stored)[..8])
 }
 
 /// Aggregated discovery of the core group (`/api`) or of all others (`/apis`).
@@ -112,7 +138,6 @@ pub(crate) fn aggregated(resources: &[Arc<Resource>], core: bool) -> Value {
             if !core {
                 metadata.insert("name".to_owned(), name.into());
             }
-            metadata.insert("creationTimestamp".to_owned(), Value::Null);
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -120,8 +145,11 @@ pub(crate) fn aggregated(resources: &[Arc<Resource>], core: bool) -> Value {
 }
 
 fn aggregated_version(resources: &[Arc<Resource>], group: &str, version: &str) -> Value {
-    let kind =
-        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // What is of the group and version that the entry stands in is not repeated.
+    let kind = |of: &str, at: &str, kind: &str| {
+        let (of, at) = if (of, at) == (group, version) { ("", "") } else { (of, at) };
+        json!({"group": of, "version": at, "kind": kind})
+    };
     let entries: Vec<_> = resources
         .iter()
         .filter(|r| r.group == group && r.version == version)

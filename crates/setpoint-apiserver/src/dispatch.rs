@@ -76,7 +76,7 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
         Target::Resource(request) => request,
     };
     let found = inner.registry.catalog.find(&request.group, &request.version, &request.resource);
-    let resource = found.ok_or_else(Status::no_resource)?;
+    let resource = found.ok_or_else(|| inner.registry.catalog.missing(&request.group, &request.version))?;
     check_route(&resource, &request)?;
     let place = Place {
         resource: Arc::clone(&resource),
@@ -84,12 +84,26 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
         name: request.name.clone(),
     };
     let form = if is_stream(&request) { Form::json() } else { Form::negotiate(&parts.headers, &query)? };
-    let deprecation = resource.custom().and_then(|custom| custom.deprecation.clone());
+    let deprecation = match resource.custom() {
+        Some(custom) => custom.deprecation.clone(),
+        None => deprecated(&resource).map(str::to_owned),
+    };
     let mut response = Call { inner, user, request, query, parts, body, form, place }.answer().await?;
     if let Some(text) = deprecation {
         warn(&mut response, &text);
     }
     Ok(response)
+}
+
+/// What the users of a built-in kind should know.
+fn deprecated(resource: &Resource) -> Option<&'static str> {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
 }
 
 fn is_stream(request: &ResourceRequest) -> bool {
@@ -148,12 +162,13 @@ fn permit(inner: &Inner, user: &Identity, parts: &Parts, target: &Target, query:
 /// Refuses paths and verbs that the resource does not have.
 fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
     let in_namespace = !request.namespace.is_empty() && request.resource != "namespaces";
+    let no_route = || if resource.custom().is_some() { Status::no_path() } else { Status::no_resource() };
     if in_namespace && !resource.namespaced {
-        return Err(Status::no_resource());
+        return Err(no_route());
     }
     if resource.namespaced && request.namespace.is_empty() {
         if !request.name.is_empty() {
-            return Err(Status::no_resource());
+            return Err(no_route());
         }
         if request.verb == "create" {
             return Err(Status::method_not_allowed());
@@ -283,7 +298,8 @@ impl Call<'_> {
 
     fn create(&self) -> Result<Response<Body>> {
         if reviews::is_review(&self.place.resource.group) {
-            return self.post(|call, body, _| {
+            return self.post(|call, mut body, options| {
+                call.inner.registry.own(&call.place.resource, &mut body, options, "");
                 let object = Answer::Other(reviews::answer(call.inner, call.user, &call.place, body)?);
                 Ok(Written { code: 201, object, warnings: Vec::new() })
             });

@@ -22,7 +22,7 @@ pub(crate) fn answer(
     query: &Query,
 ) -> Result<Response<Body>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return Err(Status::no_resource());
+        return Err(Status::no_path());
     }
     let resources = registry.catalog.all();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
@@ -57,7 +57,7 @@ pub(crate) fn answer(
                 ["apis", group, version] => discovery::resource_list(&resources, group, version),
                 _ => None,
             };
-            let found = found.ok_or_else(Status::no_resource)?;
+            let found = found.ok_or_else(Status::no_path)?;
             Ok(Form::negotiate(headers, query)?.value(200, &found))
         }
     }
@@ -91,7 +91,7 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 fn document(headers: &HeaderMap, document: Option<Value>) -> Result<Response<Body>> {
-    tagged(headers, "application/json", &document.ok_or_else(Status::no_resource)?)
+    tagged(headers, "application/json", &document.ok_or_else(Status::no_path)?)
 }
 
 /// An answer that a client which has it already need not read again.

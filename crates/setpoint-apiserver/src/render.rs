@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::body::Body;
@@ -47,14 +48,21 @@ impl Form {
         Self { encoding: Encoding::Json, view: View::Object, pretty: false }
     }
 
-    /// The first acceptable form that the `Accept` header names.
+    /// The acceptable form that the `Accept` header prefers: by quality, then by order.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let pretty = query.flag("pretty");
         if accept.trim().is_empty() {
             return Ok(Self { pretty, ..Self::json() });
         }
-        let found = accept.split(',').find_map(|clause| {
+        let mut clauses: Vec<&str> = accept.split(',').collect();
+        let media = |clause: &&str| clause.split(';').next().unwrap_or_default().trim().to_owned();
+        let known = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*"];
+        if !clauses.iter().any(|clause| known.contains(&media(clause).as_str())) {
+            return Err(Status::no_representation());
+        }
+        clauses.sort_by_key(|clause| std::cmp::Reverse(quality(clause)));
+        let found = clauses.into_iter().find_map(|clause| {
             let mut parts = clause.split(';').map(str::trim);
             let encoding = match parts.next().unwrap_or_default() {
                 "application/json" | "application/*" | "*/*" => Encoding::Json,
@@ -79,8 +87,13 @@ impl Form {
             Some(Self { encoding, view, pretty })
         });
         found.ok_or_else(|| {
+            let protobuf = if accept.contains("protobuf") && !accept.contains("json") {
+                " (protobuf is not implemented in answers yet)"
+            } else {
+                ""
+            };
             Status::not_acceptable(format!(
-                "only the following media types are accepted: application/json, application/yaml (asked for: {accept}; application/vnd.kubernetes.protobuf and application/cbor are not implemented)"
+                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf{protobuf}"
             ))
         })
     }
@@ -165,7 +178,7 @@ impl Form {
         let value = match &self.view {
             View::Object => json!({
                 "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": meta,
-                "items": objects().into_iter().map(Arc::unwrap_or_clone).collect::<Vec<_>>(),
+                "items": objects().into_iter().map(|item| without_kind(resource, Arc::unwrap_or_clone(item))).collect::<Vec<_>>(),
             }),
             View::Metadata => json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
@@ -229,7 +242,7 @@ impl Form {
     }
 
     fn bookmark(&self, resource: &Resource, revision: u64, initial_events_end: bool) -> Value {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_events_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
@@ -249,6 +262,12 @@ impl Form {
     }
 }
 
+/// The quality of a clause of an `Accept` header, in thousandths.
+fn quality(clause: &str) -> u32 {
+    let given = clause.split(';').skip(1).find_map(|part| part.trim().strip_prefix("q="));
+    given.and_then(|text| text.trim().parse::<f32>().ok()).map_or(1000, |quality| (quality * 1000.0) as u32)
+}
+
 /// An answer with a body of one media type.
 pub(crate) fn respond(code: u16, media: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
@@ -261,12 +280,13 @@ pub(crate) fn respond(code: u16, media: &'static str, body: Body) -> Response<Bo
 
 /// An error as an answer.
 pub(crate) fn failure(status: &Status) -> Response<Body> {
+    if status.is_plain() {
+        let body = Body::from(Bytes::from(format!("{}\n", status.message)));
+        return respond(status.code, "text/plain; charset=utf-8", body);
+    }
     let mut response = Form::json().value(status.code, &status.to_value());
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
-    }
-    if status.code == 401 {
-        response.headers_mut().insert("www-authenticate", HeaderValue::from_static("Bearer"));
     }
     response
 }
@@ -291,10 +311,38 @@ fn list_json(resource: &Resource, page: &ListPage, meta: &Value) -> Bytes {
         if index > 0 {
             body.put_u8(b',');
         }
-        body.put(object_json(resource, item));
+        if resource.custom().is_some() {
+            body.put(object_json(resource, item));
+        } else {
+            let object = served(resource, item);
+            // Writing an object of JSON values to memory does not fail.
+            let _ = serde_json::to_writer((&mut body).writer(), &Item(&object));
+        }
     }
     body.put_slice(b"]}");
     body.freeze()
+}
+
+/// An item of a list of a built-in kind: the list says what its items are. Custom resources, whose items upstream keeps as
+/// they were stored, say it themselves.
+struct Item<'a>(&'a Value);
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(fields) => serializer
+                .collect_map(fields.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion")),
+            other => other.serialize(serializer),
+        }
+    }
+}
+
+fn without_kind(resource: &Resource, mut item: Value) -> Value {
+    if let (None, Some(fields)) = (resource.custom(), item.as_object_mut()) {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    item
 }
 
 fn partial(object: &Value) -> Value {

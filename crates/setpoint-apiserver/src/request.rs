@@ -119,9 +119,7 @@ impl Query {
         self.get(key)
             .map(|text| {
                 text.parse().map_err(|_| {
-                    Status::bad_request(format!(
-                        "strconv.ParseInt: parsing \"{text}\": invalid syntax ({key})"
-                    ))
+                    Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
                 })
             })
             .transpose()

@@ -24,18 +24,25 @@ pub(crate) fn answer(inner: &Inner, user: &Identity, place: &Place, mut body: Va
     let registry = &inner.registry;
     let kind = place.resource.kind.as_str();
     if kind == "TokenReview" {
-        return Ok(review_token(inner, body));
+        return review_token(inner, body);
     }
     let namespace = (!place.namespace.is_empty()).then_some(place.namespace.as_str());
     let policies = StoredPolicies(&registry.store);
     review::answer(kind, body, user, namespace, &registry.now(), &policies).map_err(|(field, message)| {
+        if kind == "SelfSubjectRulesReview" {
+            return Status::bad_request(message);
+        }
         let cause = Cause { reason: "FieldValueInvalid".to_owned(), message, field: field.to_owned() };
-        Status::invalid(place.resource.invalid_subject(""), vec![cause])
+        // Upstream names no kind here.
+        Status::invalid(Subject { group: &place.resource.group, kind: "", name: "" }, vec![cause])
     })
 }
 
-fn review_token(inner: &Inner, mut body: Value) -> Value {
+fn review_token(inner: &Inner, mut body: Value) -> Result<Value> {
     let token = body["spec"]["token"].as_str().unwrap_or_default().to_owned();
+    if token.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
     let asked: Vec<String> = body["spec"]["audiences"]
         .as_array()
         .into_iter()
@@ -48,11 +55,9 @@ fn review_token(inner: &Inner, mut body: Value) -> Value {
         Some(user) => {
             json!({"authenticated": true, "user": review::user_info(&user), "audiences": audiences})
         }
-        None => json!({"authenticated": false, "error": "[invalid bearer token]"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     };
-    // The token is a secret: it does not go back.
-    body["spec"]["token"] = Value::Null;
-    body
+    Ok(body)
 }
 
 /// Gives out a token of a service account (`pkg/registry/core/serviceaccount/storage/token.go`).
@@ -63,6 +68,12 @@ pub(crate) fn request_token(inner: &Inner, place: &Place, mut body: Value) -> Re
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(3600);
     if seconds < 600 {
         let detail = "may not specify a duration less than 10 minutes";
+        let cause = Cause::invalid("spec.expirationSeconds", &spec["expirationSeconds"], detail);
+        let subject = Subject { group: "authentication.k8s.io", kind: "TokenRequest", name: "" };
+        return Err(Status::invalid(subject, vec![cause]));
+    }
+    if seconds > 1 << 32 {
+        let detail = "may not specify a duration larger than 2^32 seconds";
         let cause = Cause::invalid("spec.expirationSeconds", &spec["expirationSeconds"], detail);
         let subject = Subject { group: "authentication.k8s.io", kind: "TokenRequest", name: "" };
         return Err(Status::invalid(subject, vec![cause]));
@@ -92,7 +103,9 @@ pub(crate) fn request_token(inner: &Inner, place: &Place, mut body: Value) -> Re
     body["kind"] = "TokenRequest".into();
     body["metadata"] = json!({
         "name": place.name, "namespace": place.namespace, "creationTimestamp": registry.now(),
+        "uid": registry.entropy.uuid(),
     });
+    fields(&mut body["spec"]).entry("boundObjectRef").or_insert(Value::Null);
     body["spec"]["audiences"] = json!(audiences);
     body["spec"]["expirationSeconds"] = seconds.into();
     body["status"] = json!({"token": token, "expirationTimestamp": timestamp(expires)});
@@ -107,7 +120,11 @@ fn bound_object(registry: &Registry, namespace: &str, reference: &Value) -> Resu
         "Secret" => "secrets",
         other => {
             return Err(Status::bad_request(format!(
-                "cannot bind token to object of kind {other:?}: only Pod and Secret"
+                "cannot bind token to object of type {}, Kind={other}",
+                match text("apiVersion").as_str() {
+                    version if version.contains('/') => version.to_owned(),
+                    version => format!("/{version}"),
+                }
             )));
         }
     };

@@ -10,6 +10,8 @@ pub(crate) struct Status {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     details: Map<String, Value>,
+    /// Whether details are shown although they are empty, as upstream does where it knows only the code.
+    generic: bool,
     /// Seconds for the `Retry-After` header, also in the details.
     pub(crate) retry_after: Option<u32>,
     /// A token to go on with (for an expired list).
@@ -80,7 +82,13 @@ impl Cause {
 
 impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, token: None }
+        let (details, message) = (Map::new(), message.into());
+        Self { code, reason, message, details, generic: false, retry_after: None, token: None }
+    }
+
+    fn generic(mut self) -> Self {
+        self.generic = true;
+        self
     }
 
     fn about(mut self, subject: Subject<'_>) -> Self {
@@ -104,7 +112,8 @@ impl Status {
             (false, true) => format!("{of} is forbidden: {message}"),
             (false, false) => format!("{of} \"{}\" is forbidden: {message}", subject.name),
         };
-        Self::new(403, "Forbidden", message).about(subject)
+        let status = Self::new(403, "Forbidden", message).about(subject);
+        if of.is_empty() { status.generic() } else { status }
     }
 
     /// Nothing new may be created in a namespace that is being deleted.
@@ -126,26 +135,44 @@ impl Status {
             .about(subject)
     }
 
-    /// The path names a resource, group or version that is not served.
+    /// The path names a resource that its group and version do not have.
     pub(crate) fn no_resource() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(404, "NotFound", "the server could not find the requested resource").generic()
+    }
+
+    /// Nothing is served at the path. It has no reason, and is answered as plain text.
+    pub(crate) fn no_path() -> Self {
+        Self::new(404, "", "404 page not found")
+    }
+
+    /// Whether it is no Status object but a line of text.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.code == 404 && self.reason.is_empty()
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .generic()
     }
 
     /// No new custom resources while their definition is being deleted.
-    pub(crate) fn definition_terminating() -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            "create not allowed while custom resource definition is terminating",
-        )
+    pub(crate) fn definition_terminating(subject: Subject<'_>) -> Self {
+        Self::forbidden(subject, "create not allowed while custom resource definition is terminating")
     }
 
     pub(crate) fn not_acceptable(message: impl Into<String>) -> Self {
         Self::new(406, "NotAcceptable", message)
+    }
+
+    /// No media type of the `Accept` header is one that a built-in kind could have.
+    pub(crate) fn no_representation() -> Self {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        Self::not_acceptable(message).generic()
+    }
+
+    /// The content type is not one that the method of a built-in kind takes.
+    pub(crate) fn no_such_media() -> Self {
+        Self::unsupported_media_type("415: Unsupported Media Type").generic()
     }
 
     pub(crate) fn already_exists(subject: Subject<'_>) -> Self {
@@ -213,10 +240,9 @@ impl Status {
         status
     }
 
-    /// A well-formed patch that does not fit the object.
-    pub(crate) fn rejected(why: &str) -> Self {
-        let message = format!("the server rejected our request due to an error in our request: {why}");
-        Self::new(422, "Invalid", message)
+    /// A well-formed JSON patch that does not fit the object. Upstream does not say why.
+    pub(crate) fn rejected() -> Self {
+        Self::new(422, "Invalid", "the server rejected our request due to an error in our request").generic()
     }
 
     pub(crate) fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
@@ -307,7 +333,7 @@ impl Status {
         if !self.reason.is_empty() {
             object["reason"] = self.reason.into();
         }
-        if !self.details.is_empty() || matches!(self.code, 404 | 405 | 415) {
+        if !self.details.is_empty() || self.generic {
             object["details"] = Value::Object(self.details.clone());
         }
         object

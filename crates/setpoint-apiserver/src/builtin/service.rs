@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::edit::{child, copy, existing, fill, fill_number, is_empty, items, list, text};
+use super::edit::{child, copy, existing, fill, fill_number, is_empty, items, list, remove, text};
 
 pub fn default(service: &mut Value) {
     let Some(spec) = existing(service, "spec") else { return };
@@ -50,6 +50,15 @@ fn complete_address(spec: &mut Value) {
     }
 }
 
+/// What only services of the old type have goes, where an update does not set it anew (upstream: `dropTypeDependentFields`).
+fn leave_out(spec: &mut Value, old: &Value) {
+    for field in ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
+        if spec.get(field) == old.get(field) {
+            remove(spec, field);
+        }
+    }
+}
+
 /// An update may leave out the allocated address and node ports, as long as the type keeps them.
 pub fn update(new: &mut Value, old: &Value) {
     let old = &old["spec"];
@@ -72,6 +81,7 @@ pub fn update(new: &mut Value, old: &Value) {
         spec["clusterIPs"] = json!([address]);
     }
     if !matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
+        leave_out(spec, old);
         return;
     }
     if text(spec, "externalTrafficPolicy") == "Local"

@@ -76,7 +76,7 @@ impl Registry {
     /// `NamespaceLifecycle`), and of a definition that is.
     fn check_holders(&self, place: &Place) -> Result<()> {
         if place.resource.custom().is_some_and(|custom| custom.terminating) {
-            return Err(Status::definition_terminating());
+            return Err(Status::definition_terminating(place.resource.subject(&place.name)));
         }
         if !place.resource.namespaced {
             return Ok(());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::catalog::Resource;
 use crate::protobuf;
-use crate::status::{Result, Status};
+use crate::status::{Cause, Result, Status, Subject};
 
 /// The media type of a request, without parameters; JSON when it is missing.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
@@ -24,9 +24,9 @@ pub(crate) fn parse_body(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
         "application/yaml" => parse_yaml(body),
         protobuf::MEDIA_TYPE => protobuf::decode(body)
             .map_err(|error| Status::bad_request(format!("error decoding the body as protobuf: {error}"))),
-        other => Err(Status::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf (got {other})"
-        ))),
+        _ => Err(Status::unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
     }
 }
 
@@ -76,6 +76,9 @@ pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
         }
     }
     let (version, kind) = (text(map, "apiVersion"), text(map, "kind"));
+    if resource.custom().is_none() && (version != api_version || kind != resource.kind) {
+        return Err(another_kind(resource, &version, &kind));
+    }
     if kind.is_empty() {
         return Err(Status::bad_request("Object 'Kind' is missing in the body of the request"));
     }
@@ -85,10 +88,26 @@ pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
         )));
     }
     if kind != resource.kind {
-        return Err(Status::bad_request(format!(
-            "{kind} in version \"{}\" cannot be handled as a {}: the kind in the data does not match the resource",
-            resource.version, resource.kind
-        )));
+        let cause = Cause::invalid("kind", &kind.as_str().into(), &format!("must be {}", resource.kind));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(Status::invalid(Subject { group: &resource.group, kind: &kind, name }, vec![cause]));
     }
     Ok(())
+}
+
+/// Says that a body is not of the built-in kind that its path names, as Go's scheme words it.
+fn another_kind(resource: &Resource, api_version: &str, kind: &str) -> Status {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let why = if setpoint_kinds::by_kind(group, version, kind).is_some() {
+        let package = resource.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
+    } else {
+        format!(
+            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
+        )
+    };
+    Status::bad_request(format!(
+        "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
+        resource.kind
+    ))
 }

@@ -104,7 +104,7 @@ impl Registry {
             check_preconditions(place, old, options)?;
             Self::admit_delete(place)?;
             let mut new = old.clone();
-            set_finalizers(&mut new, options.propagation);
+            set_finalizers(&mut new, options.propagation.or_else(|| default_propagation(resource)));
             let grace = grace_period(resource, old, options);
             mark(self, &mut new, old, grace);
             let finished = is_finished(&new);
@@ -184,6 +184,11 @@ fn check_preconditions(place: &Place, live: &Value, options: &DeleteOptions) -> 
         return Err(Status::conflict(subject, &why));
     }
     Ok(())
+}
+
+/// What happens to dependents when a deletion does not say. Jobs of this version orphan their pods, as they always did.
+fn default_propagation(resource: &Resource) -> Option<Propagation> {
+    resource.is("batch", "jobs").then_some(Propagation::Orphan)
 }
 
 /// The garbage collector's finalizers follow the propagation policy; without one they stay as they are.

@@ -70,7 +70,13 @@ impl ListOptions {
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
-            if self.token.is_some() {
+            if watch && self.send_initial_events.is_some() && given != "NotOlderThan" {
+                causes.push(Cause::forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
+            }
+            if self.token.is_some() && !watch {
                 causes.push(Cause::forbidden(
                     "resourceVersionMatch",
                     "resourceVersionMatch is forbidden when continue is provided",
@@ -96,6 +102,12 @@ impl ListOptions {
             causes.push(Cause::forbidden(
                 "resourceVersionMatch",
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if watch && self.token.as_deref().is_some_and(|token| !token.is_empty()) {
+            causes.push(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
             ));
         }
         if !watch && self.send_initial_events.is_some() {

@@ -50,7 +50,11 @@ impl WriteOptions {
         };
         let given = query.get("fieldManager");
         if given.is_some_and(|manager| manager.len() > 128) {
-            causes.push(Cause::invalid("fieldManager", &json!(given), "may not be longer than 128"));
+            causes.push(Cause {
+                reason: "FieldValueTooLong".to_owned(),
+                message: "Too long: may not be more than 128 bytes".to_owned(),
+                field: "fieldManager".to_owned(),
+            });
         }
         if given.is_some_and(|manager| manager.chars().any(char::is_control)) {
             causes.push(Cause::invalid(

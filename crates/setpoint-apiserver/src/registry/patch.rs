@@ -13,7 +13,7 @@ use super::shape::{Tracked, reset_fields, type_error};
 use super::{Place, Registry, WriteOptions, Written};
 use crate::catalog::Resource;
 use crate::in_process::BODY_LIMIT;
-use crate::object::{Metadata, meta_mut, set_meta};
+use crate::object::{Metadata, meta_mut};
 use crate::status::{Cause, Result, Status, Subject};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,10 @@ impl PatchKind {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => {
-                let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
-                Err(Status::unsupported_media_type(format!(
-                    "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
-                )))
-            }
+            _ if custom => Err(Status::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            _ => Err(Status::no_such_media()),
         }
     }
 }
@@ -60,7 +58,14 @@ impl Registry {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
             refuse("PatchOptions", vec![cause])?;
         }
-        let patch = parse_json(body)?;
+        let patch = match kind {
+            PatchKind::Json | PatchKind::Merge => {
+                let patch = parse_json(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
+                check_form(kind, &patch)?;
+                patch
+            }
+            _ => parse_json(body)?,
+        };
         let resource = &place.resource;
         self.modify(place, subresource, options, |live| {
             let mut object = live.clone();
@@ -90,10 +95,8 @@ impl Registry {
             let cause = Cause::required("fieldManager", "is required for apply patch");
             refuse("PatchOptions", vec![cause])?;
         }
-        let mut intent = intent.clone();
-        if intent.meta("name").is_empty() {
-            set_meta(&mut intent, "name", &place.name);
-        } else if intent.meta("name") != place.name {
+        check_type(&place.resource, &intent)?;
+        if !intent.meta("name").is_empty() && intent.meta("name") != place.name {
             return Err(Status::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
                 intent.meta("name"),
@@ -101,19 +104,26 @@ impl Registry {
             )));
         }
         if subresource.is_empty() && self.get(place).is_err() {
-            match self.apply_new(place, &intent, options) {
+            match self.apply_new(place, intent, options) {
                 // Somebody created it in between: then it is merged into that.
                 Err(status) if status.reason == "AlreadyExists" => {}
                 result => return result,
             }
         }
         self.modify(place, subresource, options, |live| {
-            let object = applied(place, subresource, Some(live), &intent, options, self)?;
+            let object = applied(place, subresource, Some(live), intent, options, self)?;
             Ok(Wanted { object, tracked: Tracked::Apply, warnings: Vec::new() })
         })
     }
 
     fn apply_new(&self, place: &Place, intent: &Value, options: &WriteOptions) -> Result<Written> {
+        // An object that is there has its name from what is stored.
+        if intent.meta("name").is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                place.name
+            )));
+        }
         let uid = intent.meta("uid");
         if !uid.is_empty() {
             return Err(Status::conflict(
@@ -187,6 +197,35 @@ fn check_patched(resource: &Resource, object: &Value, patch: &Value) -> Result<(
     }
 }
 
+/// Refuses a patch of the wrong form, as Go's decoder words it.
+fn check_form(kind: PatchKind, patch: &Value) -> Result<()> {
+    let given = match patch {
+        Value::Object(_) if kind == PatchKind::Merge => return Ok(()),
+        Value::Array(_) if kind == PatchKind::Json => return Ok(()),
+        Value::Null => return Ok(()),
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+    };
+    let wanted = if kind == PatchKind::Json { "[]handlers.jsonPatchOp" } else { "map[string]interface {}" };
+    Err(Status::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {given} into Go value of type {wanted}"
+    )))
+}
+
+/// Refuses an intent of another kind than the resource's.
+fn check_type(resource: &Resource, intent: &Value) -> Result<()> {
+    let text = |key: &str| intent[key].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if resource.custom().is_some() || (api_version == resource.api_version() && kind == resource.kind) {
+        return Ok(());
+    }
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
+}
+
 /// Refuses a patch that grows an object over the limit of a request's body. One that is over it already may get smaller,
 /// so that it can be cleaned up.
 fn bounded(before: Option<&Value>, after: &Value) -> Result<()> {
@@ -213,7 +252,7 @@ pub(super) fn patch_object(
     }
     .map_err(|error| match error {
         PatchError::Malformed(why) => Status::bad_request(why),
-        PatchError::Unprocessable(why) => Status::rejected(&why),
+        PatchError::Unprocessable(_) => Status::rejected(),
         PatchError::TooLarge(why) => Status::too_large(format!("Request entity is too large: {why}")),
     })
 }

@@ -93,7 +93,12 @@ pub(super) fn prepare_update(resource: &Resource, subresource: &str, new: &mut V
         builtin::prepare_update(&resource.group, &resource.kind, subresource, new, old);
     }
     // A binding is no change of what the pod should be.
-    if subresource != "binding" && resource.has_generation() && content_differs(new, old, has_status) {
+    // Upstream counts a Deployment's annotations too, since its replica sets copy them.
+    let noted = resource.is("apps", "deployments")
+        && subresource.is_empty()
+        && new["metadata"]["annotations"] != old["metadata"]["annotations"];
+    let differs = noted || content_differs(new, old, has_status);
+    if subresource != "binding" && resource.has_generation() && differs {
         meta_mut(new).insert("generation".to_owned(), (old.generation() + 1).into());
     }
 }

@@ -122,7 +122,8 @@ impl Registry {
         if !wants {
             // Ports that another type had before are given back.
             let had = old.is_some_and(|old| old["spec"]["type"] != service["spec"]["type"]);
-            for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            for port in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten()
+            {
                 if had {
                     fields(port).remove("nodePort");
                 }

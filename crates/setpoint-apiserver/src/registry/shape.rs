@@ -7,6 +7,7 @@ use serde_json::Value;
 use setpoint_schema::managed::{self, UpdateRequest};
 use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, omit_empty, prune, validate};
 
+use super::Registry;
 use super::options::{FieldValidation, WriteOptions};
 use crate::builtin;
 use crate::catalog::Resource;
@@ -155,6 +156,20 @@ fn cause(error: &FieldError) -> Cause {
 }
 
 /// Sets `metadata.managedFields`.
+impl Registry {
+    /// Notes in a new object's managed fields who sets them.
+    pub(crate) fn own(
+        &self,
+        resource: &Resource,
+        object: &mut Value,
+        options: &WriteOptions,
+        subresource: &str,
+    ) {
+        track(resource, None, object, options, subresource, Tracked::Update, self.clock.now());
+    }
+}
+
+/// Notes in the managed fields who sets what.
 pub(super) fn track(
     resource: &Resource,
     old: Option<&Value>,

@@ -73,7 +73,10 @@ impl Registry {
     ) -> Result<WatchStream> {
         options.check(true)?;
         check_fields(resource, &options.fields)?;
-        let wanted = options.revision()?;
+        // The version of a watch is read in another place upstream, which gives neither code nor reason.
+        let wanted = options.revision().map_err(|status| {
+            Status::unknown(status.message.trim_start_matches("invalid resource version: "))
+        })?;
         let changed = self.store.subscribe(&resource.storage);
         let now = self.store.snapshot(&resource.storage);
         if wanted > now.revision {

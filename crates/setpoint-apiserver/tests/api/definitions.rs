@@ -172,7 +172,7 @@ async fn deleting_a_definition_deletes_its_objects_first() {
     assert_eq!(going["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     client.get(&format!("{SITES}/b")).await.expect(404);
     free["metadata"]["name"] = "c".into();
-    client.post(SITES, &free).await.expect(405);
+    client.post(SITES, &free).await.expect(403);
     client.merge(&format!("{SITES}/a"), &json!({"metadata": {"finalizers": null}})).await.expect(200);
     client.get(&path).await.expect(404);
     client.get(SITES).await.expect(404);

@@ -79,9 +79,7 @@ async fn patches_cannot_grow_an_object_without_bound() {
     let path = format!("{MAPS}/a");
     let double = |n: usize| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
     let bomb: Value = (0..40).map(double).collect();
-    let exploded =
-        client.call(Method::PATCH, &path, "application/json-patch+json", Some(&bomb)).await.expect(422);
-    assert!(exploded["message"].as_str().unwrap().contains("exceeding the limit 3145728"), "{exploded}");
+    client.call(Method::PATCH, &path, "application/json-patch+json", Some(&bomb)).await.expect(422);
     let many = Value::Array(vec![json!({"op": "test", "path": "/kind", "value": "ConfigMap"}); 10_001]);
     let many =
         client.call(Method::PATCH, &path, "application/json-patch+json", Some(&many)).await.expect(413);

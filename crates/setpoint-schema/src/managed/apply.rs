@@ -142,6 +142,8 @@ fn check(request: &ApplyRequest<'_>) -> Result<(), ApplyError> {
     if problems.is_empty() {
         return Ok(());
     }
+    // Go prints a group and a version, of which the group may be empty.
+    let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
     let problems = match problems.as_slice() {
         [only] => only.clone(),
         several => format!("errors:\n  {}", several.join("\n  ")),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use setpoint_schema::FieldPath;
 
-use super::errors::Errors;
+use super::errors::{Errors, IMMUTABLE};
 use crate::{
     builtin::edit::{list, text},
     object_meta::NameRule,
@@ -129,7 +129,10 @@ pub fn slice(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         errors.one_of(port, &path, "protocol", &PROTOCOLS);
     }
     if let Some(old) = old {
-        errors.immutable(new, old, &root, "addressType");
+        // Upstream shows no value here.
+        if new["addressType"] != old["addressType"] {
+            errors.invalid(&root.child("addressType"), Value::Null, IMMUTABLE);
+        }
     }
 }
 

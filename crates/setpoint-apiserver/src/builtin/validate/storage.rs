@@ -3,7 +3,10 @@
 use serde_json::Value;
 use setpoint_schema::FieldPath;
 
-use super::{errors::Errors, volume::no_parent};
+use super::{
+    errors::{Errors, IMMUTABLE},
+    volume::no_parent,
+};
 use crate::{
     builtin::{
         Quantity,
@@ -150,7 +153,11 @@ pub fn class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     errors.one_of(new, &root, "reclaimPolicy", &["Delete", "Retain"]);
     errors.one_of(new, &root, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]);
     if let Some(old) = old {
-        for key in ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"] {
+        // Upstream shows no value here.
+        if new["provisioner"] != old["provisioner"] {
+            errors.invalid(&root.child("provisioner"), Value::Null, IMMUTABLE);
+        }
+        for key in ["parameters", "reclaimPolicy", "volumeBindingMode"] {
             errors.immutable(new, old, &root, key);
         }
     }
