@@ -1,4 +1,5 @@
 use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -8,7 +9,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, TypeMeta};
 use kube::{Client, CustomResourceExt, ResourceExt, discovery};
 use serde::de::DeserializeOwned;
-use setpoint::Operator;
+use setpoint::{Failures, Operator};
 use setpoint_cluster::{Cluster, ClusterBuilder, Identity};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -26,7 +27,7 @@ const MANAGER: &str = "setpoint-test";
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
     /// The API server refused, or the cluster did not start.
-    #[error("the API server refused: {0}")]
+    #[error("the API server refused: {}", words(.0))]
     Api(#[from] kube::Error),
     /// Something did not become so in time.
     #[error(transparent)]
@@ -36,12 +37,22 @@ pub enum EnvError {
     Manifests(String),
 }
 
+/// The server's own words, where it has answered.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// A cluster for one test.
 ///
 /// The embedded one runs in the test's process, without sockets, and starts in milliseconds. Under
 /// `#[tokio::test(start_paused = true)]` its time is simulated: waiting for an hour takes no time.
 pub struct TestEnv {
     cluster: Cluster,
+    /// Of the operators that were run.
+    failures: Mutex<Vec<Failures>>,
 }
 
 impl TestEnv {
@@ -52,12 +63,12 @@ impl TestEnv {
 
     /// An embedded cluster as `builder` describes it: other nodes, a seed, a clock.
     pub async fn of(builder: ClusterBuilder) -> Result<Self, EnvError> {
-        Ok(Self { cluster: builder.start().await? })
+        Ok(Self::around(builder.start().await?))
     }
 
     /// A cluster that runs already, such as one on process nodes.
     pub fn around(cluster: Cluster) -> Self {
-        Self { cluster }
+        Self { cluster, failures: Mutex::default() }
     }
 
     /// The cluster itself: its API server, its nodes and their faults.
@@ -148,6 +159,7 @@ impl TestEnv {
             .client(self.client_as(account))
             .clock(*self.cluster.clock())
             .entropy(self.cluster.entropy().clone());
+        self.lock().push(operator.failures().clone());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(operator.run_until(async move {
             // A dropped sender stops the operator, too.
@@ -175,7 +187,8 @@ impl TestEnv {
         Ok(api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?)
     }
 
-    /// Waits until the object exists and `check` is content with it. Says what it saw last otherwise.
+    /// Waits until the object exists and `check` is content with it. Otherwise says what it saw last, and which
+    /// reconciles of the running operators fail.
     pub async fn wait_for<K, T>(
         &self,
         namespace: &str,
@@ -191,9 +204,9 @@ impl TestEnv {
         let waited = eventually(what, BOUND, async || match api.get_opt(name).await {
             Ok(Some(object)) => check(&object),
             Ok(None) => Err(format!("there is no {name} in namespace {namespace}")),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(words(&error)),
         });
-        Ok(waited.await?)
+        self.explained(waited.await)
     }
 
     /// Waits until the object does not exist.
@@ -207,9 +220,23 @@ impl TestEnv {
             eventually(format!("{name} to be gone"), BOUND, async || match api.get_opt(name).await {
                 Ok(None) => Ok(()),
                 Ok(Some(object)) => Err(format!("it is there, with finalizers {:?}", object.finalizers())),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(words(&error)),
             });
-        Ok(waited.await?)
+        self.explained(waited.await)
+    }
+
+    /// A wait that ended in vain, with what fails in the operators.
+    fn explained<T>(&self, waited: Result<T, WaitError>) -> Result<T, EnvError> {
+        waited.map_err(|mut error| {
+            for failure in self.lock().iter().flat_map(Failures::all) {
+                error.last = format!("{}; failing: {failure}", error.last);
+            }
+            error.into()
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Failures>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

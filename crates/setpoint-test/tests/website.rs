@@ -104,3 +104,27 @@ async fn rights_that_were_not_declared_are_refused() {
          group \"\" in the namespace \"default\""
     );
 }
+
+/// Never gets anywhere.
+struct Stuck;
+
+impl Reconciler for Stuck {
+    type Object = Website;
+
+    async fn reconcile(&self, _site: Arc<Website>, _cx: &Context<Website>) -> Result<Action> {
+        Err(setpoint::Error::msg("the registry does not answer"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_in_vain_says_what_fails_in_the_operator() {
+    let env = TestEnv::embedded().await.unwrap();
+    let stuck = Operator::new("stuck").crd::<Website>().controller(Controller::new(Stuck));
+    let _running = env.run(stuck).await.unwrap();
+    env.apply(website("hello")).await.unwrap();
+    let error =
+        env.wait_for("default", "shop-page", "the page", says("hello")).await.unwrap_err().to_string();
+    let expected = "last seen: there is no shop-page in namespace default; failing: controller website, default/shop: \
+                    the registry does not answer";
+    assert!(error.ends_with(expected), "{error}");
+}

@@ -143,11 +143,15 @@ impl fmt::Display for Error {
         };
         let mut cause = if self.status().is_some() { None } else { self.0.source.source() };
         while let Some(error) = cause {
-            let inner = error.to_string();
+            // What is below a status repeats it.
+            let (inner, next) = match error.downcast_ref::<kube::Error>() {
+                Some(kube::Error::Api(status)) => (status.message.clone(), None),
+                _ => (error.to_string(), error.source()),
+            };
             if !text.ends_with(&inner) {
                 text = format!("{text}: {inner}");
             }
-            cause = error.source();
+            cause = next;
         }
         f.write_str(&text)
     }
@@ -162,6 +166,16 @@ impl fmt::Debug for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_of_the_server_is_shown_in_its_own_words_only() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the page was not written")]
+        struct Page(#[source] kube::Error);
+        let status = kube::core::Status::failure("configmaps \"a\" not found", "NotFound").with_code(404);
+        let error = Error::from(Page(kube::Error::Api(Box::new(status))));
+        assert_eq!(error.to_string(), "the page was not written: configmaps \"a\" not found");
+    }
 
     #[test]
     fn several_failures_are_reported_together() {

@@ -19,6 +19,7 @@ mod decode;
 mod election;
 mod error;
 mod events;
+mod failures;
 mod fingerprint;
 mod health;
 mod key;
@@ -49,6 +50,7 @@ pub use context::{
 pub use controller::{AnyController, Channel, Controller, Lookup, Trigger, Watch, by_index};
 pub use election::{Election, NotLeading, Term};
 pub use error::{Error, Result, Retry};
+pub use failures::{Failure, Failures};
 pub use health::Health;
 pub use k8s_openapi;
 pub use key::{Key, ObjectRef};
@@ -66,3 +68,4 @@ pub use runtime::{
     Event, LogOnly, Observer, Reconciled, Recorder, Runtime, RuntimeBuilder, Scope, Severity, Unobserved,
 };
 pub use selector::Selector;
+pub use setpoint_clock::{Clock, Entropy};

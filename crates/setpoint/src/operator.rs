@@ -19,7 +19,7 @@ use setpoint_clock::{Clock, Entropy};
 use setpoint_manifests::{Install, Rights};
 use tokio_util::sync::CancellationToken;
 
-use crate::{AnyController, Election, Health, Metrics, RequestStack, Result, Runtime, Scope, rbac};
+use crate::{AnyController, Election, Failures, Health, Metrics, RequestStack, Result, Runtime, Scope, rbac};
 
 mod arguments;
 mod diagnosis;
@@ -65,6 +65,7 @@ pub struct Operator {
     entropy: Option<Entropy>,
     metrics: Metrics,
     health: Health,
+    failures: Failures,
     stack: Option<Change>,
     grace: Duration,
     metrics_address: Option<String>,
@@ -90,6 +91,7 @@ impl Operator {
             entropy: None,
             metrics: Metrics::new(),
             health: Health::default(),
+            failures: Failures::default(),
             stack: None,
             grace: Duration::from_secs(30),
             metrics_address: None,
@@ -208,6 +210,11 @@ impl Operator {
     /// The health checks, to add one's own.
     pub fn health(&self) -> &Health {
         &self.health
+    }
+
+    /// The objects whose last reconcile failed, while the operator runs: clone it first.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     /// The operator's name.

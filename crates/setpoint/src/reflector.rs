@@ -38,6 +38,8 @@ pub(crate) struct Reflector<T: Object> {
     streams: bool,
     /// Objects that could not be decoded, as last reported.
     bad: usize,
+    /// The failure that was logged last, until the watch is well again.
+    told: Option<String>,
 }
 
 /// What to ask the server next.
@@ -143,7 +145,7 @@ impl<T: Object> Reflector<T> {
         entropy: Entropy,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        Self { client, cache, namespace, entropy, observer, streams: true, bad: 0 }
+        Self { client, cache, namespace, entropy, observer, streams: true, bad: 0, told: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -172,7 +174,10 @@ impl<T: Object> Reflector<T> {
             if pause {
                 let error = Error::from(failure).to_string();
                 let kind = self.cache.kind();
-                tracing::warn!(%kind, namespace = self.namespace, error, "the watch failed and starts again");
+                if self.told.as_ref() != Some(&error) {
+                    tracing::warn!(%kind, namespace = self.namespace, error, "the watch failed and is tried again");
+                    self.told = Some(error.clone());
+                }
                 self.cache.pulse(self.namespace.as_deref(), Some(error));
                 tokio::time::sleep(back_off.pause(&self.entropy, Instant::now())).await;
             }
@@ -209,6 +214,7 @@ impl<T: Object> Reflector<T> {
             if line.r#type == "ERROR" {
                 return Err(Failure::event(&line.object));
             }
+            self.told = None;
             let version = version_of(&line.object);
             if line.r#type == "BOOKMARK" {
                 let ends_list =

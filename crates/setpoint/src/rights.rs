@@ -85,14 +85,32 @@ pub struct Rights(BTreeMap<Target, BTreeSet<Verb>>);
 
 /// A request that the controller did not declare.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "controller {controller} did not declare {verb} on {resource}: add .uses::<{kind}>(&[Verb::…]) (or owns/watches) to it"
-)]
+#[error("controller {controller} did not declare {verb} on {resource}: add {} to it", self.remedy())]
 pub struct Undeclared {
     pub(crate) controller: String,
     pub(crate) verb: Verb,
     pub(crate) resource: String,
     pub(crate) kind: String,
+}
+
+impl Undeclared {
+    /// The declaration that is missing.
+    fn remedy(&self) -> String {
+        let (kind, verb) = (&self.kind, self.verb);
+        match (self.resource.split_once('/'), verb) {
+            (Some((_, subresource)), _) => {
+                format!(".uses_subresource::<{kind}>(\"{subresource}\", &[Verb::{verb:?}])")
+            }
+            // An apply needs both.
+            (None, Verb::Create | Verb::Patch) => format!(
+                ".owns::<{kind}>() for children that it makes (or .uses::<{kind}>(&[Verb::Create, Verb::Patch]) for what is not its own)"
+            ),
+            (None, Verb::Get | Verb::List | Verb::Watch) => {
+                format!(".owns::<{kind}>() or .watches::<{kind}>(…) (or .uses::<{kind}>(&[Verb::{verb:?}]))")
+            }
+            (None, _) => format!(".uses::<{kind}>(&[Verb::{verb:?}])"),
+        }
+    }
 }
 
 impl Rights {

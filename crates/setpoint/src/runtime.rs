@@ -9,7 +9,7 @@ use setpoint_clock::{Clock, Entropy};
 
 use crate::cache::Caches;
 use crate::election::Fence;
-use crate::{Kind, Term};
+use crate::{Failures, Kind, Term};
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,6 +188,7 @@ struct Shared {
     dry_run: bool,
     grace: Duration,
     fence: Option<Fence>,
+    failures: Failures,
 }
 
 /// Makes a [`Runtime`].
@@ -201,6 +202,7 @@ pub struct RuntimeBuilder {
     dry_run: bool,
     grace: Duration,
     fence: Option<Fence>,
+    failures: Failures,
 }
 
 impl Runtime {
@@ -217,6 +219,7 @@ impl Runtime {
             dry_run: false,
             grace: Duration::from_secs(30),
             fence: None,
+            failures: Failures::default(),
         }
     }
 
@@ -258,6 +261,11 @@ impl Runtime {
     /// How long running reconciles may go on after the stop.
     pub fn grace(&self) -> Duration {
         self.0.grace
+    }
+
+    /// The objects whose last reconcile failed.
+    pub fn failures(&self) -> &Failures {
+        &self.0.failures
     }
 
     /// The present term of leadership, or the last one; one without an end where there is no election.
@@ -326,6 +334,12 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Failures are noted in `failures`.
+    pub(crate) fn failures(mut self, failures: Failures) -> Self {
+        self.failures = failures;
+        self
+    }
+
     /// The runtime. Call inside a tokio runtime.
     pub fn build(self) -> Runtime {
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
@@ -341,6 +355,7 @@ impl RuntimeBuilder {
             dry_run: self.dry_run,
             grace: self.grace,
             fence: self.fence,
+            failures: self.failures,
         }))
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use setpoint::{Action, AnyController, Context, Controller, Reconciler, Result, Runtime};
+use setpoint::{Action, AnyController, Context, Controller, Election, Operator, Reconciler, Result, Runtime};
 use setpoint_test::{ControlPlane, throughout};
 use tokio_util::sync::CancellationToken;
 
@@ -243,6 +244,43 @@ async fn a_controller_converges_on_a_real_server_and_then_moves_nothing() {
     assert_eq!(versions(&client).await, before, "{}", server.upstream.log());
     stop.cancel();
     running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs kube-apiserver and etcd in KUBEBUILDER_ASSETS"]
+async fn a_lease_is_handed_over_on_a_real_server() {
+    let server = Server::start().await;
+    let client = server.client();
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
+    let start = |name: &str| {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let election = Election::new("web.example.com").identity(name);
+        let operator = Operator::new("web").election(election).client(client.clone());
+        let running = tokio::spawn(operator.run_until(async move {
+            let _ = stopped.await;
+        }));
+        (stop, running)
+    };
+    let holder_is = async |wanted: Option<&str>| {
+        let spec = leases.get("web.example.com").await.map_err(|error| error.to_string())?.spec;
+        let holder = spec.and_then(|spec| spec.holder_identity);
+        if holder.as_deref() == wanted { Ok(()) } else { Err(format!("{holder:?}")) }
+    };
+    let first = start("first");
+    eventually("the first one leads", async || holder_is(Some("first")).await).await;
+    let second = start("second");
+    // Renewed at least once.
+    let renewed = async || leases.get("web.example.com").await.unwrap().spec.unwrap().renew_time;
+    let before = renewed().await;
+    eventually("a renewal", async || if renewed().await > before { Ok(()) } else { Err(()) }).await;
+    drop(first.0);
+    first.1.await.unwrap().unwrap();
+    eventually("the second one leads", async || holder_is(Some("second")).await).await;
+    drop(second.0);
+    second.1.await.unwrap().unwrap();
+    holder_is(None).await.unwrap();
+    let lease = leases.get("web.example.com").await.unwrap().spec.unwrap();
+    assert_eq!((lease.lease_transitions, lease.lease_duration_seconds), (Some(1), Some(1)));
 }
 
 fn web_runs(web: &Web) -> usize {

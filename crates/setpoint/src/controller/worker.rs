@@ -55,19 +55,20 @@ impl<R: Reconciler> Worker<R> {
         let observer = self.runtime.observer();
         observer.reconcile_started(self.name());
         let begun = Instant::now();
-        let (outcome, ended) = self.guarded(popped, id).instrument(span).await;
+        let (outcome, ended, error) = self.guarded(popped, id).instrument(span).await;
+        self.runtime.failures().note(&self.identity.name, &key, error);
         observer.reconcile_finished(self.name(), ended, begun.elapsed());
         Done { key, outcome }
     }
 
     /// One pass, with its time limit; a panic is an error of this key only.
-    async fn guarded(&self, popped: Popped, id: String) -> (Outcome, Reconciled) {
+    async fn guarded(&self, popped: Popped, id: String) -> (Outcome, Reconciled, Option<String>) {
         let pass = timeout(self.controller.time_limit, self.pass(popped, id));
         match AssertUnwindSafe(pass).catch_unwind().await {
-            Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success),
+            Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success, None),
             Ok(Ok(Ok(Pass::Acted(action)))) => match action.delay() {
-                Some(delay) => (Outcome::After(delay), Reconciled::RequeueAfter),
-                None => (Outcome::Success, Reconciled::Success),
+                Some(delay) => (Outcome::After(delay), Reconciled::RequeueAfter, None),
+                None => (Outcome::Success, Reconciled::Success, None),
             },
             Ok(Ok(Err(error))) => {
                 let reason = error.reason_or_default();
@@ -79,21 +80,24 @@ impl<R: Reconciler> Worker<R> {
                     }
                     _ => tracing::warn!(%error, reason, "reconcile failed"),
                 }
+                let text = Some(error.to_string());
                 match error.retry() {
-                    Retry::BackOff => (Outcome::Error, Reconciled::Error),
-                    Retry::After(delay) => (Outcome::After(delay), Reconciled::Error),
-                    Retry::Never => (Outcome::Terminal, Reconciled::Terminal),
+                    Retry::BackOff => (Outcome::Error, Reconciled::Error, text),
+                    Retry::After(delay) => (Outcome::After(delay), Reconciled::Error, text),
+                    Retry::Never => (Outcome::Terminal, Reconciled::Terminal, text),
                 }
             }
             Ok(Err(_)) => {
                 tracing::error!(limit = ?self.controller.time_limit, "reconcile ran into its time limit and was dropped");
-                (Outcome::Error, Reconciled::TimedOut)
+                let text = format!("ran into its time limit of {:?}", self.controller.time_limit);
+                (Outcome::Error, Reconciled::TimedOut, Some(text))
             }
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().copied();
                 let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-                tracing::error!(panic = text.unwrap_or("(no text)"), "reconcile panicked");
-                (Outcome::Error, Reconciled::Panic)
+                let text = text.unwrap_or("(no text)");
+                tracing::error!(panic = text, "reconcile panicked");
+                (Outcome::Error, Reconciled::Panic, Some(format!("panicked: {text}")))
             }
         }
     }

@@ -139,11 +139,12 @@ impl Campaign {
 
     /// Waits for the retry period, or until the lease ends or changes.
     async fn pause(&mut self) {
-        if self.changes.is_none() {
-            // Without a watch the period has to do.
-            self.changes = self.lease.watch(self.version.as_ref()).await.ok();
-        }
         let now = Instant::now();
+        if self.changes.is_none() {
+            // Without a watch the period has to do. A server that does not answer must not hold up the next look.
+            let watch = timeout_at(now + self.timings.request(), self.lease.watch(self.version.as_ref()));
+            self.changes = watch.await.ok().and_then(Result::ok);
+        }
         let mut next = now + self.entropy.jitter(self.timings.retry, JITTER);
         if let Some(expiry) = self.candidate.expiry().filter(|expiry| *expiry > now) {
             next = next.min(expiry);

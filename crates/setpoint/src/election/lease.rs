@@ -40,7 +40,8 @@ impl Lease {
     pub(super) async fn write(&self, base: Option<&Version>, record: &Record) -> Result<Version, Error> {
         let mut object = base.map(|version| version.0.clone()).unwrap_or_default();
         object.spec = Some(LeaseSpec {
-            holder_identity: Some(record.holder.clone()),
+            // Nobody is no holder: an empty name is invalid.
+            holder_identity: Some(record.holder.clone()).filter(|holder| !holder.is_empty()),
             lease_duration_seconds: i32::try_from(record.duration.as_secs()).ok(),
             lease_transitions: i32::try_from(record.transitions).ok(),
             acquire_time: record.acquired.map(MicroTime),

@@ -10,6 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
+use kube::config::KubeconfigError;
 use serde_json::Value;
 use setpoint_manifests::{Rights, Rule};
 
@@ -33,7 +34,13 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
-        let words = error.to_string();
+        let words = match error.downcast_ref::<KubeconfigError>() {
+            // kube's own text has the path in two kinds of quotes.
+            Some(KubeconfigError::ReadConfig(cause, path)) => {
+                format!("cannot read the kubeconfig {}: {cause}", path.display())
+            }
+            _ => error.to_string(),
+        };
         next = error.source();
         let layer = words.starts_with("ServiceError") || words.starts_with("client error");
         if (layer && next.is_some()) || text.ends_with(&words) {

@@ -196,6 +196,7 @@ pub(super) async fn run(
         .recorder(Arc::new(recorder))
         .grace(operator.grace)
         .fence(fence.clone())
+        .failures(operator.failures)
         .build();
     register_checks(&operator.health, &runtime, &metrics, &controllers);
 

@@ -95,8 +95,9 @@ async fn undeclared_kinds_and_verbs_are_refused_before_anything_is_sent() {
     settle().await;
     let errors = greedy.0.lock().clone();
     assert!(errors[0].contains("does not watch Secret"), "{errors:?}");
-    assert!(errors[1].contains("did not declare create on secrets"), "{errors:?}");
-    assert!(errors[2].contains("did not declare delete on configmaps"), "{errors:?}");
+    assert!(errors[1].contains("did not declare create on secrets: add .owns::<Secret>() for"), "{errors:?}");
+    let expected = "did not declare delete on configmaps: add .uses::<ConfigMap>(&[Verb::Delete]) to it";
+    assert!(errors[2].contains(expected), "{errors:?}");
     assert!(!world.requests().iter().any(|request| request.contains("secrets")));
     world.stop().await;
 }
