@@ -16,6 +16,7 @@ use crate::authz::{Attributes, authorize, denial};
 use crate::body::Body;
 use crate::catalog::Resource;
 use crate::containers;
+use crate::discovery;
 use crate::identity::Identity;
 use crate::object::Metadata;
 use crate::paths;
@@ -182,7 +183,13 @@ fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
         }
         return Ok(());
     }
+    let known = |listed: &discovery::Listed<'_>| {
+        listed.name == request.subresource
+            && !listed.verbs.is_empty()
+            && !listed.verbs.contains(&request.verb)
+    };
     match resource.has_subresource(&request.subresource) {
+        true if discovery::subresources(resource).iter().any(known) => Err(Status::method_not_allowed()),
         true => Ok(()),
         // Upstream looks for an object first, and names it.
         false if resource.custom().is_some() => Err(Status::not_found(resource.subject(&request.name))),

@@ -134,10 +134,14 @@ pub(crate) fn validate(object: &Value, resource: &Resource) -> Vec<Cause> {
     labels(&object["metadata"]["labels"], "metadata.labels", &mut causes);
     annotations(&object["metadata"]["annotations"], &mut causes);
     owners(&object["metadata"]["ownerReferences"], &mut causes);
+    if ["orphan", "foregroundDeletion"].iter().all(|name| object.finalizers().contains(name)) {
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        causes.push(Cause::invalid("metadata.finalizers", &json!(object.finalizers()), detail));
+    }
     for (index, finalizer) in object.finalizers().iter().enumerate() {
         let field = || format!("metadata.finalizers[{index}]");
         for error in check_qualified(finalizer) {
-            causes.push(Cause::invalid(field(), &json!(finalizer), &error));
+            causes.push(Cause::invalid("metadata.finalizers", &json!(finalizer), &error));
         }
         if built_in && !finalizer.contains('/') && !is_standard_finalizer(finalizer) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
@@ -184,30 +188,43 @@ fn owners(owners: &Value, causes: &mut Vec<Cause>) {
     let mut controller: Option<&str> = None;
     for (index, owner) in owners.as_array().into_iter().flatten().enumerate() {
         let field = format!("metadata.ownerReferences[{index}]");
-        for (key, detail) in [
-            ("apiVersion", "version must not be empty"),
-            ("kind", "must not be empty"),
-            ("name", "must not be empty"),
-            ("uid", "must not be empty"),
-        ] {
+        for key in ["apiVersion", "kind", "name", "uid"] {
             if owner[key].as_str().unwrap_or_default().is_empty() {
-                causes.push(Cause::invalid(format!("{field}.{key}"), &json!(""), detail));
+                causes.push(Cause::required(format!("{field}.{key}"), "must not be empty"));
             }
+        }
+        if owner["kind"] == "Event" && owner["apiVersion"] == "v1" {
+            let message = format!(
+                "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
+                in_order(owner)
+            );
+            causes.push(Cause { reason: "FieldValueInvalid".to_owned(), message, field: field.clone() });
         }
         if owner["controller"].as_bool() == Some(true) {
             let name = owner["name"].as_str().unwrap_or_default();
             if let Some(first) = controller {
-                causes.push(Cause::invalid(
-                    "metadata.ownerReferences",
-                    owners,
-                    &format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
-                    ),
-                ));
+                let all: Vec<String> = owners.as_array().into_iter().flatten().map(in_order).collect();
+                let message = format!(
+                    "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}",
+                    all.join(",")
+                );
+                let field = "metadata.ownerReferences".to_owned();
+                causes.push(Cause { reason: "FieldValueInvalid".to_owned(), message, field });
             }
             controller = Some(name);
         }
     }
+}
+
+/// An owner reference as Go writes it: fields in the order of the struct.
+fn in_order(owner: &Value) -> String {
+    let fields: Vec<String> = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"]
+        .iter()
+        .filter_map(|key| {
+            owner.get(*key).filter(|value| !value.is_null()).map(|value| format!("{key:?}:{value}"))
+        })
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 /// Checks what an update may not change. Fields that `new` leaves out were copied from `old` before.
@@ -266,8 +283,8 @@ mod tests {
                 "metadata.name",
                 "metadata.labels",
                 "metadata.ownerReferences[0].apiVersion",
-                "metadata.finalizers[0]",
-                "metadata.finalizers[0]",
+                "metadata.finalizers",
+                "metadata.finalizers",
             ]
         );
     }

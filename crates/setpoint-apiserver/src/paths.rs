@@ -57,7 +57,17 @@ pub(crate) fn answer(
                 ["apis", group, version] => discovery::resource_list(&resources, group, version),
                 _ => None,
             };
-            let found = found.ok_or_else(Status::no_path)?;
+            let found = found.ok_or_else(|| {
+                // Upstream has routes for whole groups of its own.
+                let own = match segments.as_slice() {
+                    ["api", _] => true,
+                    ["apis", group, _] => {
+                        resources.iter().any(|one| one.custom().is_none() && one.group == *group)
+                    }
+                    _ => false,
+                };
+                if own { Status::no_resource() } else { Status::no_path() }
+            })?;
             Ok(Form::negotiate(headers, query)?.value(200, &found))
         }
     }

@@ -289,7 +289,7 @@ impl Status {
     }
 
     pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {requested}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut status = Self::new(504, "Timeout", message);
         status.set_causes(vec![Cause {
             reason: "ResourceVersionTooLarge".to_owned(),

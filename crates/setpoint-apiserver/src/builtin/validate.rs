@@ -51,6 +51,8 @@ pub fn validate(
         ("apps", "ReplicaSet") => workload::replica_set(&mut errors, new, old),
         ("", "ReplicationController") => workload::replication_controller(&mut errors, new),
         ("networking.k8s.io", "Ingress") => service::ingress(&mut errors, new),
+        ("networking.k8s.io", "IngressClass") => service::ingress_class(&mut errors, new, old),
+        ("node.k8s.io", "RuntimeClass") => config::runtime_class(&mut errors, new, old),
         ("apps", "DaemonSet") => workload::daemon_set(&mut errors, new, old),
         ("apps", "ControllerRevision") => workload::controller_revision(&mut errors, new, old),
         ("batch", "Job") => workload::job(&mut errors, new, old),

@@ -46,6 +46,13 @@ pub(crate) struct DeleteOptions {
 impl DeleteOptions {
     /// Reads the options from the body, or from the query where the body has none.
     pub(crate) fn parse(body: &Value, query: &Query) -> Result<Self> {
+        let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
+        if kind != "DeleteOptions" {
+            let version = body["apiVersion"].as_str().unwrap_or_default();
+            return Err(Status::bad_request(format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
+            )));
+        }
         let mut causes = Vec::new();
         let text = |key: &str| body[key].as_str().or_else(|| query.get(key)).map(str::to_owned);
         let given: Vec<&str> = match body["dryRun"].as_array() {

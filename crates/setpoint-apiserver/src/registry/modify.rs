@@ -33,6 +33,12 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         let name = body.meta("name");
+        if name.is_empty() {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                place.name
+            )));
+        }
         if name != place.name {
             return Err(Status::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({})",

@@ -95,7 +95,7 @@ impl Registry {
             let cause = Cause::required("fieldManager", "is required for apply patch");
             refuse("PatchOptions", vec![cause])?;
         }
-        check_type(&place.resource, &intent)?;
+        check_type(&place.resource, intent)?;
         if !intent.meta("name").is_empty() && intent.meta("name") != place.name {
             return Err(Status::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",

@@ -67,6 +67,10 @@ impl Registry {
 
     /// Deletes a pod if its disruption budget allows (`pkg/registry/core/pod/storage/eviction.go`).
     pub(crate) fn evict(&self, place: &Place, eviction: &Value, options: &WriteOptions) -> Result<Written> {
+        let name = eviction.meta("name");
+        if !name.is_empty() && name != place.name {
+            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        }
         let mut delete = eviction["deleteOptions"].clone();
         if options.dry_run {
             fields(&mut delete).insert("dryRun".to_owned(), json!(["All"]));

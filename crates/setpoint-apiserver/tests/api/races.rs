@@ -12,8 +12,6 @@ use crate::client::{Client, server};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CREATORS: usize = 6;
 const ROUNDS: usize = 10;
-/// Writes of each writer.
-const EACH: usize = 20;
 
 fn definition(plural: &str, kind: &str) -> Value {
     json!({

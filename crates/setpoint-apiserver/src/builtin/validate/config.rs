@@ -4,8 +4,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use setpoint_schema::{FieldError, FieldPath};
 
-use super::errors::Errors;
+use super::errors::{Errors, IMMUTABLE};
 use crate::builtin::edit::{list, text};
+use crate::object_meta::NameRule;
 
 /// Upstream: `MaxSecretSize`, which config maps share.
 const SIZE_LIMIT: usize = 1024 * 1024;
@@ -114,6 +115,15 @@ fn frozen(errors: &mut Errors, new: &Value, old: &Value, fields: &[&str]) {
         if new[*field] != old[*field] {
             errors.forbidden(&FieldPath::from(*field), FROZEN);
         }
+    }
+}
+
+pub fn runtime_class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
+    let path = FieldPath::from("handler");
+    errors.name(&path, text(new, "handler"), NameRule::Label);
+    if old.is_some_and(|old| old["handler"] != new["handler"]) {
+        // Upstream shows no value here.
+        errors.invalid(&path, Value::Null, IMMUTABLE);
     }
 }
 

@@ -98,6 +98,12 @@ pub fn ingress(errors: &mut Errors, new: &Value) {
 }
 
 /// Checks an endpoint slice.
+pub fn ingress_class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
+    if let Some(old) = old {
+        errors.immutable(&new["spec"], &old["spec"], &FieldPath::from("spec"), "controller");
+    }
+}
+
 pub fn slice(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let root = FieldPath::root();
     if errors.present(new, &root, "addressType") {
