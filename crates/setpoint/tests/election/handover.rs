@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -89,6 +89,43 @@ async fn who_loses_the_lease_drops_everything_and_ends() {
     assert!(matches!(error, OperatorError::LeadershipLost), "{error}");
     assert!(began.elapsed() <= Duration::from_secs(10), "the renew deadline: {:?}", began.elapsed());
     assert_eq!(dropped.lock().len(), 1, "without a grace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_outlives_its_term_cannot_write() {
+    /// Leaves a task behind that nobody drops.
+    #[derive(Default)]
+    struct Leaky(AtomicBool);
+    impl Reconciler for Leaky {
+        type Object = ConfigMap;
+        async fn reconcile(&self, _: Arc<ConfigMap>, cx: &Context<ConfigMap>) -> Result<Action> {
+            if !self.0.swap(true, Ordering::Relaxed) {
+                let maps: Api<ConfigMap> = Api::namespaced(cx.client(), "default");
+                tokio::spawn(async move {
+                    let label = Patch::Merge(json!({ "metadata": { "labels": { "leak": "yes" } } }));
+                    loop {
+                        let _ = maps.patch("counter", &PatchParams::default(), &label).await;
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                });
+            }
+            Ok(Action::await_change())
+        }
+    }
+    let cluster = Cluster::new().await;
+    let first = cluster.start_with("first", |operator, election| {
+        operator.controller(Controller::new(Leaky::default())).election(election.stand_by())
+    });
+    assert_eq!(cluster.somebody_works().await, "first");
+    let second = cluster.start("second");
+    pause(5).await;
+    first.link.set(Way::Hanging);
+    pause(30).await;
+    first.link.set(Way::Open);
+    assert_eq!(cluster.somebody_works().await, "second");
+    pause(60).await;
+    assert_eq!(*cluster.seen.violations.lock(), Vec::<String>::new());
+    second.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
