@@ -1,5 +1,6 @@
 //! Custom resource definitions: from a stored definition to resources that can be served.
 
+mod definition;
 mod structure;
 
 use serde_json::Value;
@@ -13,7 +14,7 @@ use crate::catalog::{Resource, Shape, storage_name};
 use crate::discovery::priority;
 use crate::object::Metadata;
 
-pub(crate) use self::structure::check;
+pub(crate) use self::definition::{check, warnings};
 
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";

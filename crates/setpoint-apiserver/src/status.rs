@@ -1,6 +1,8 @@
 //! Errors as Kubernetes words them: a `Status` object with code, reason, details and causes
 //! (`k8s.io/apimachinery/pkg/api/errors`).
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 /// Why a request failed, in the shape and wording that clients of Kubernetes match on.
@@ -65,6 +67,23 @@ impl Cause {
         Self { reason: "FieldValueInvalid".to_owned(), message, field: field.into() }
     }
 
+    /// An invalid value as Go's JSON writes the struct that upstream holds it in: fields in that order, and with `<`, `>`
+    /// and `&` escaped.
+    pub(crate) fn invalid_struct(field: impl Into<String>, fields: &GoValue, detail: &str) -> Self {
+        let message = format!("Invalid value: {fields}: {detail}");
+        Self { reason: "FieldValueInvalid".to_owned(), message, field: field.into() }
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Duplicate value: {value}");
+        Self { reason: "FieldValueDuplicate".to_owned(), message, field: field.into() }
+    }
+
+    pub(crate) fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
+        let message = format!("Too many: {actual}: must have at most {max} items");
+        Self { reason: "FieldValueTooMany".to_owned(), message, field: field.into() }
+    }
+
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self {
             reason: "FieldValueForbidden".to_owned(),
@@ -77,6 +96,39 @@ impl Cause {
         let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
         Self { reason: "FieldValueNotSupported".to_owned(), message, field: field.into() }
+    }
+}
+
+/// A value of a Go struct, printed as Go's encoder of JSON does.
+pub(crate) enum GoValue {
+    Plain(Value),
+    Struct(Vec<(&'static str, GoValue)>),
+    List(Vec<GoValue>),
+}
+
+impl fmt::Display for GoValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(value) => {
+                let text = value.to_string();
+                let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+                f.write_str(&text)
+            }
+            Self::Struct(fields) => {
+                f.write_str("{")?;
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    write!(f, "{}\"{name}\":{value}", if index == 0 { "" } else { "," })?;
+                }
+                f.write_str("}")
+            }
+            Self::List(items) => {
+                f.write_str("[")?;
+                for (index, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if index == 0 { "" } else { "," })?;
+                }
+                f.write_str("]")
+            }
+        }
     }
 }
 

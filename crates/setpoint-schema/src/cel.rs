@@ -62,14 +62,16 @@ pub struct Rules {
 
 /// Indicates that a rule cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: Invalid value: {expression:?}: compilation failed: {problem}")]
+#[error("{path}: Invalid value: {expression:?}: {problem}")]
 pub struct RuleError {
     /// The place in the schema, such as `properties[spec].x-kubernetes-validations[0].rule`.
     pub path: String,
     /// The expression.
     pub expression: String,
-    /// What is wrong with it.
+    /// What is wrong with it: `compilation failed: …` with the place in the expression, or that it is no condition.
     pub problem: String,
+    /// The whole rule, as written.
+    pub rule: Value,
 }
 
 /// The rules at and below one place of the schema; levels without any are left out.

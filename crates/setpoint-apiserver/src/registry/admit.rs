@@ -8,6 +8,7 @@ use super::{Place, Registry};
 use crate::authz::escalation::{self, Refusal};
 use crate::builtin;
 use crate::catalog::Resource;
+use crate::custom;
 use crate::identity::Identity;
 use crate::object::{Metadata, fields};
 use crate::policies::StoredPolicies;
@@ -25,6 +26,14 @@ fn unsupported(resource: &Resource) -> Option<&'static str> {
         ("apiregistration.k8s.io", "apiservices") => Some("API aggregation"),
         _ => None,
     }
+}
+
+/// Refuses a valid object that asks for what nothing here does.
+pub(super) fn refuse_unsupported(resource: &Resource, object: &Value) -> Result<()> {
+    if resource.is(custom::GROUP, custom::PLURAL) && object["spec"]["conversion"]["strategy"] == "Webhook" {
+        return Err(Status::not_implemented("conversion of custom resources by webhook"));
+    }
+    Ok(())
 }
 
 impl Registry {

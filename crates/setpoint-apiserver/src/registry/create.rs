@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::admit::refuse_unsupported;
 use super::decode::check_kind;
-use super::prepare::{finalizer_warnings, refuse_invalid};
+use super::prepare::{refuse_invalid, write_warnings};
 use super::shape::{Tracked, check, clean, storage_form, track};
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::custom;
@@ -56,7 +57,8 @@ impl Registry {
         let mut causes = object_meta::validate(&object, &resource);
         causes.extend(check(&resource, &object, None, ""));
         refuse_invalid(&resource, &place.name, causes)?;
-        warnings.extend(finalizer_warnings(&resource, &object));
+        refuse_unsupported(&resource, &object)?;
+        warnings.extend(write_warnings(&resource, &object, None));
         if options.dry_run {
             if self.get(&place).is_ok() {
                 return Err(Status::already_exists(resource.subject(&place.name)));

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use setpoint_schema::FieldSet;
+use setpoint_schema::managed::{self, UpdateRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::{DeleteOptions, Place, Registry};
 use crate::catalog::Resource;
 use crate::custom;
 use crate::object::{Metadata, copy_field, fields, meta_mut};
-use crate::status::{Result, Status};
 use crate::store::{Change, Expect, Key};
 
 /// Holds a definition until its objects are gone.
@@ -31,9 +32,12 @@ impl Registry {
     /// Follows a write that may concern the catalog.
     pub(super) fn after_write(&self, resource: &Resource, object: &Value) {
         if resource.is(custom::GROUP, custom::PLURAL) {
-            self.refresh_definitions();
             if object.is_deleting() {
+                self.refresh_definitions();
                 self.clean_up(object.meta("name"));
+            } else {
+                self.settle_names(object.meta("name"));
+                self.refresh_definitions();
             }
         }
     }
@@ -48,26 +52,46 @@ impl Registry {
         }
     }
 
+    /// Gives a definition that was written the names that it gets: a write of its own, as by upstream's controllers.
+    fn settle_names(&self, name: &str) {
+        let _defining = self.defining.lock();
+        let key = Key::new("", name);
+        while let Some(stored) = self.store.get(custom::STORAGE, &key) {
+            let old: &Value = &stored.value;
+            let mut new = old.clone();
+            self.accept_names(&mut new);
+            if old.is_deleting() || new == *old {
+                return;
+            }
+            self.own_status(old, &mut new);
+            let expect = Expect::Revision(stored.revision);
+            if self.store.write(&custom::STORAGE.into(), &key, expect, Change::Put(new)).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Notes in the managed fields of a definition that the server itself wrote its status.
+    fn own_status(&self, old: &Value, new: &mut Value) {
+        let Some(resource) = self.catalog.find(custom::GROUP, "v1", custom::PLURAL) else { return };
+        *new = managed::update(&UpdateRequest {
+            schema: &resource.schema(),
+            live: Some(old),
+            new,
+            manager: "kube-apiserver",
+            subresource: "status",
+            api_version: &resource.api_version(),
+            ignored: &FieldSet::of_fields(&[&["spec"]]),
+            now: self.clock.now(),
+        });
+    }
+
     /// Decides which names a definition gets, and says so in its status. Names that another definition of the
     /// group, or a built-in kind, already has are not accepted.
-    pub(super) fn accept_names(&self, definition: &mut Value) -> Result<()> {
-        let spec = definition["spec"].clone();
-        if spec["conversion"]["strategy"] == "Webhook" {
-            return Err(Status::not_implemented("conversion of custom resources by webhook"));
-        }
+    fn accept_names(&self, definition: &mut Value) {
         let now = self.now();
         let (accepted, conflict) = self.names_for(definition);
         definition["status"]["acceptedNames"] = accepted;
-        let storage = spec["versions"].as_array().into_iter().flatten().find(|v| v["storage"] == true);
-        if let Some(name) = storage.map(|version| version["name"].clone()) {
-            let stored =
-                fields(&mut definition["status"]).entry("storedVersions").or_insert_with(|| json!([]));
-            if let Some(list) = stored.as_array_mut()
-                && !list.contains(&name)
-            {
-                list.push(name);
-            }
-        }
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now});
         if definition["status"]["conditions"].is_null() {
             fields(&mut definition["status"]).remove("conditions");
@@ -92,10 +116,9 @@ impl Registry {
                 }
             }
         }
-        Ok(())
     }
 
-    /// The names that a definition may have, and the first conflict with its reason.
+    /// The names that a definition may have, and the last conflict with its reason.
     fn names_for(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
         let spec = &definition["spec"];
         let wanted = spec["names"].clone();
@@ -134,7 +157,7 @@ impl Registry {
             };
             match names.iter().find(|name| taken.iter().any(|taken| taken == *name)) {
                 Some(name) => {
-                    conflict = conflict.or_else(|| Some((reason, format!("\"{name}\" is already in use"))));
+                    conflict = Some((reason, format!("\"{name}\" is already in use")));
                 }
                 None => copy_field(&mut accepted, &wanted, field),
             }
@@ -152,9 +175,14 @@ impl Registry {
             let waits =
                 stored.value["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(refused));
             let mut new = (*stored.value).clone();
-            if !waits || new.is_deleting() || self.accept_names(&mut new).is_err() || new == *stored.value {
+            if !waits || new.is_deleting() {
                 continue;
             }
+            self.accept_names(&mut new);
+            if new == *stored.value {
+                continue;
+            }
+            self.own_status(&stored.value, &mut new);
             let expect = Expect::Revision(stored.revision);
             // Whoever wrote to it in between has chosen its names anew.
             if self.store.write(&custom::STORAGE.into(), key, expect, Change::Put(new)).is_ok() {
@@ -217,6 +245,7 @@ impl Registry {
             let installed = self.installed.lock();
             installed.get(name).and_then(|installed| installed.resources.first().cloned())
         };
+        self.note_removal(name);
         if let Some(resource) = resource {
             for stored in self.store.snapshot(&resource.storage).objects.values() {
                 let place = Place {
@@ -229,6 +258,27 @@ impl Registry {
             }
         }
         self.finish_definition(name);
+    }
+
+    /// Says in the status of a definition that its objects are being deleted now.
+    fn note_removal(&self, name: &str) {
+        let key = Key::new("", name);
+        while let Some(stored) = self.store.get(custom::STORAGE, &key) {
+            let mut new = (*stored.value).clone();
+            set_condition(
+                &mut new,
+                &json!({"type": "Terminating", "status": "True", "reason": "InstanceDeletionInProgress",
+                    "message": "CustomResource deletion is in progress", "lastTransitionTime": self.now()}),
+            );
+            if !stored.value.is_deleting() || new == *stored.value {
+                return;
+            }
+            self.own_status(&stored.value, &mut new);
+            let expect = Expect::Revision(stored.revision);
+            if self.store.write(&custom::STORAGE.into(), &key, expect, Change::Put(new)).is_ok() {
+                return;
+            }
+        }
     }
 
     /// Releases a definition that is being deleted once none of its objects is left.
@@ -265,6 +315,26 @@ impl Registry {
                 return;
             }
         }
+    }
+}
+
+/// The status of a new definition: no names yet, and the version in which it will store objects.
+pub(super) fn begin_status(definition: &mut Value) {
+    definition["status"] =
+        json!({"acceptedNames": {"plural": "", "kind": ""}, "conditions": null, "storedVersions": null});
+    note_storage_version(definition);
+}
+
+/// Adds the version in which objects are stored to those that ever were.
+pub(super) fn note_storage_version(definition: &mut Value) {
+    let versions = definition["spec"]["versions"].as_array();
+    let storage = versions.into_iter().flatten().find(|version| version["storage"] == true);
+    let Some(name) = storage.map(|version| version["name"].clone()) else { return };
+    let stored = &mut definition["status"]["storedVersions"];
+    match stored.as_array_mut() {
+        Some(list) if list.contains(&name) => {}
+        Some(list) => list.push(name),
+        None => *stored = json!([name]),
     }
 }
 

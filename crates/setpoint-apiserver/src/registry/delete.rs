@@ -286,8 +286,8 @@ fn terminate_definition(definition: &mut Value, now: &str) {
     meta_mut(definition).insert("finalizers".to_owned(), json!(finalizers));
     set_condition(
         definition,
-        &json!({"type": "Terminating", "status": "True", "reason": "InstanceDeletionInProgress",
-            "message": "CustomResource deletion is in progress", "lastTransitionTime": now}),
+        &json!({"type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon", "lastTransitionTime": now}),
     );
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use setpoint_schema::managed::keep_times;
 
+use super::admit::refuse_unsupported;
 use super::decode::check_kind;
-use super::prepare::{prepare_update, refuse_invalid, set_namespace};
+use super::definitions::note_storage_version;
+use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
 use super::shape::{Tracked, check, clean, served, storage_form, track};
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::catalog::Resource;
@@ -81,14 +83,16 @@ impl Registry {
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
             let _defining = self.defining(resource);
             prepare_update(resource, subresource, &mut new, old);
-            if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() && !new.is_deleting() {
-                self.accept_names(&mut new)?;
+            if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() {
+                note_storage_version(&mut new);
             }
             let _allocating = self.allocate(resource, &mut new, Some(old))?;
             let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
             refuse_invalid(resource, &place.name, causes)?;
+            refuse_unsupported(resource, &new)?;
+            warnings.extend(write_warnings(resource, &new, Some(old)));
             self.check_escalation(resource, &options.user, &new, Some(old))?;
 
             let changed = keep_times(old, &mut new);

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::definitions::begin_status;
 use super::{Place, Registry};
 use crate::builtin;
 use crate::catalog::Resource;
@@ -44,7 +45,7 @@ impl Registry {
             builtin::prepare_create(&resource.group, &resource.kind, object);
         }
         if resource.is(custom::GROUP, custom::PLURAL) {
-            self.accept_names(object)?;
+            begin_status(object);
         }
         Ok(())
     }
@@ -129,8 +130,16 @@ fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
         || old.keys().any(|key| counts(key) && !new.contains_key(key))
 }
 
+/// What whoever writes an object should know.
+pub(super) fn write_warnings(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<String> {
+    if resource.is(custom::GROUP, custom::PLURAL) {
+        return custom::warnings(object, old);
+    }
+    if old.is_none() { finalizer_warnings(resource, object) } else { Vec::new() }
+}
+
 /// Custom resources may have any finalizer, but those of nobody's domain may clash.
-pub(super) fn finalizer_warnings(resource: &Resource, object: &Value) -> Vec<String> {
+fn finalizer_warnings(resource: &Resource, object: &Value) -> Vec<String> {
     let custom = resource.custom().is_some();
     let bare = |name: &&str| custom && !name.contains('/') && !is_standard_finalizer(name);
     object.finalizers().into_iter().filter(bare).map(|name| {

@@ -132,7 +132,9 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
     let wrong = builtin::validate(&resource.group, &resource.kind, new, old, of);
     let mut causes: Vec<Cause> = wrong.iter().map(cause).collect();
     if resource.is(custom::GROUP, custom::PLURAL) {
+        // Its rules look at every field that the schema could say something about.
         causes.extend(custom::check(new, old));
+        return causes;
     }
     for error in validate(&resource.schema(), new, &FieldPath::root()) {
         // Go writes a zero where a status lacks a required field, and metadata has checks of its own.

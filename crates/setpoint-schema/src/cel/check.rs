@@ -18,11 +18,38 @@ type Scope = BTreeMap<String, Option<Schema>>;
 /// What a rule looks like.
 pub(super) struct Findings {
     /// Everything in it that cannot be.
-    pub(super) problems: Vec<String>,
+    pub(super) problems: Vec<Problem>,
     /// Whether it can be a boolean at all.
     pub(super) may_be_bool: bool,
     /// How deep its loops (`all`, `exists`, `map`, …) are nested.
     pub(super) loops: u32,
+}
+
+/// A name that cannot be.
+pub(super) struct Problem {
+    message: String,
+    /// The text that it is about: `.field` or `name`.
+    about: String,
+}
+
+impl Problem {
+    /// As cel-go reports it, with the place where the name is first.
+    pub(super) fn show(&self, expression: &str) -> String {
+        let part = |c: char| c.is_alphanumeric() || c == '_';
+        let whole = |(start, found): &(usize, &str)| !expression[start + found.len()..].starts_with(part);
+        let found = expression.match_indices(self.about.as_str()).find(whole);
+        let before = &expression[..found.map_or(0, |(start, _)| start)];
+        let line = before.matches('\n').count();
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count();
+        let shown = expression.lines().nth(line).unwrap_or_default();
+        format!(
+            "ERROR: <input>:{}:{}: {}\n | {shown}\n | {}^",
+            line + 1,
+            column + 1,
+            self.message,
+            ".".repeat(column)
+        )
+    }
 }
 
 /// Looks at `expression`, which is about a value of `schema`.
@@ -43,7 +70,7 @@ pub(super) fn examine(
 
 struct Check<'a> {
     context: &'a Context<'a>,
-    problems: Vec<String>,
+    problems: Vec<Problem>,
     /// The loops around the place that is being visited.
     nested: u32,
     deepest: u32,
@@ -88,6 +115,12 @@ impl Check<'_> {
                             Some(Type::Array) => Some(schema.item().clone()),
                             _ => schema.element().cloned(),
                         }
+                    }
+                    // Of two numbers, texts or lists comes another one.
+                    ("_+_" | "_-_" | "_*_" | "_/_" | "_%_" | "-_", [operand, rest @ ..]) => {
+                        let schema = self.visit(operand, scope);
+                        self.visit_all(rest, scope);
+                        schema.filter(|schema| schema.node.kind.is_some())
                     }
                     (_, arguments) => {
                         self.visit_all(arguments, scope);
@@ -149,13 +182,15 @@ impl Check<'_> {
         let listed = schema.node.properties.iter().find(|(property, _)| escape(property) == name);
         let found = listed.map(|(_, child)| child.schema()).or_else(|| schema.field(name));
         if found.is_none() {
-            self.problems.push(format!("undefined field '{name}'"));
+            let message = format!("undefined field '{name}'");
+            self.problems.push(Problem { message, about: format!(".{name}") });
         }
         found.cloned()
     }
 
     fn undeclared(&mut self, name: &str) {
-        self.problems.push(format!("undeclared reference to '{name}' (in container '')"));
+        let message = format!("undeclared reference to '{name}' (in container '')");
+        self.problems.push(Problem { message, about: name.to_owned() });
     }
 
     /// Whether a function is there: calling it without arguments then fails in another way.

@@ -43,18 +43,22 @@ impl Rule {
             path: format!("{path}.{key}"),
             expression: expression.into(),
             problem: problem.into(),
+            rule: rule.clone(),
         };
         let optional_old_self = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
         let parse = |key: &str, expression: &str| {
-            complexity::check(expression)
-                .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
+            let failed = |problem: &str| error(key, expression, &format!("compilation failed: {problem}"));
+            complexity::check(expression).map_err(|problem| failed(&format!("ERROR: {problem}")))?;
+            // cel-go indents the lines that show the place.
             let program = Program::compile(expression)
-                .map_err(|problem| error(key, expression, &format!("ERROR: {problem}")))?;
+                .map_err(|problem| failed(&problem.to_string().replace("\n| ", "\n | ")))?;
             let found = check::examine(program.expression(), schema, optional_old_self, &CONTEXT);
             if found.problems.is_empty() {
                 return Ok((program, found));
             }
-            Err(error(key, expression, &format!("ERROR: {}", found.problems.join("\nERROR: "))))
+            let problems: Vec<String> =
+                found.problems.iter().map(|problem| problem.show(expression)).collect();
+            Err(failed(&problems.join("\n")))
         };
         let expression = text("rule").unwrap_or_default();
         if expression.is_empty() {
