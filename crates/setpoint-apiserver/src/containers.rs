@@ -97,7 +97,7 @@ fn container(pod: &Value, name: Option<&str>) -> Result<String> {
 fn failure(error: KubeletError) -> Status {
     match error {
         KubeletError::NotFound(why) | KubeletError::Unready(why) => Status::bad_request(why),
-        KubeletError::Unsupported(what) => Status::not_implemented(&what),
+        KubeletError::Unsupported(what) => Status::unsupported(what),
         KubeletError::Failed(why) => Status::internal(why),
     }
 }

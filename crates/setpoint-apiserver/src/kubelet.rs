@@ -110,7 +110,7 @@ pub enum KubeletError {
     /// The container is in the wrong state, for example still waiting: the client sees 400 with this text.
     #[error("{0}")]
     Unready(String),
-    /// The agent cannot do this at all: the client sees 501.
+    /// The agent cannot do this at all: the client sees 501 with this text.
     #[error("{0}")]
     Unsupported(String),
     /// Anything else: the client sees 500.

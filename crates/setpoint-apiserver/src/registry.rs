@@ -51,13 +51,21 @@ pub(crate) struct Registry {
     pub(crate) catalog: Catalog,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
-    /// Whether pods are given a service account, and refused when it doesn't exist (admission plugin ServiceAccount).
-    service_accounts: bool,
+    admission: Admission,
     /// Held while a Service takes addresses and ports, so that no two get the same.
     allocating: Mutex<()>,
     /// See [`Registry::defining`]. A definition's removal, within a write to it, may give its names to another one.
     defining: ReentrantMutex<()>,
     installed: Mutex<BTreeMap<String, Installed>>,
+}
+
+/// What depends on the cluster that the server is for.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    /// Whether pods are given a service account, and refused when it doesn't exist (admission plugin ServiceAccount).
+    pub(crate) service_accounts: bool,
+    /// Groups and kinds on which nothing acts.
+    pub(crate) idle: Vec<(String, String)>,
 }
 
 /// What a write did.
@@ -98,13 +106,13 @@ impl Place {
 }
 
 impl Registry {
-    pub(crate) fn new(store: Store, clock: Clock, entropy: Entropy, service_accounts: bool) -> Self {
+    pub(crate) fn new(store: Store, clock: Clock, entropy: Entropy, admission: Admission) -> Self {
         Self {
             store,
             catalog: Catalog::new(),
             clock,
             entropy,
-            service_accounts,
+            admission,
             allocating: Mutex::new(()),
             defining: ReentrantMutex::new(()),
             installed: Mutex::default(),

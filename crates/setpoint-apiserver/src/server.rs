@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::in_process::InProcess;
 use crate::kubelet::{Kubelet, Kubelets};
 use crate::object::{Metadata, meta_mut};
-use crate::registry::Registry;
+use crate::registry::{Admission, Registry};
 use crate::store::{Change, Expect, Key, LogLimits, Store};
 use crate::tokens::Tokens;
 
@@ -61,6 +61,7 @@ pub struct Builder {
     entropy: Option<Entropy>,
     log: LogLimits,
     service_accounts: bool,
+    idle: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -93,12 +94,21 @@ impl Builder {
         self
     }
 
+    /// Built-in kinds, by group and kind, on which nothing acts in the cluster that this server is for: their objects are stored, and whoever
+    /// creates one is told so with a warning. Default: none.
+    #[must_use]
+    pub fn idle_kinds<'a>(mut self, kinds: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        self.idle.extend(kinds.into_iter().map(|(group, kind)| (group.to_owned(), kind.to_owned())));
+        self
+    }
+
     /// Builds the server with what a fresh cluster has: its namespaces, roles and the Service `kubernetes`.
     /// Takes milliseconds; no socket is opened and no task started.
     pub fn build(self) -> ApiServer {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
-        let registry = Arc::new(Registry::new(Store::new(self.log), clock, entropy, self.service_accounts));
+        let admission = Admission { service_accounts: self.service_accounts, idle: self.idle };
+        let registry = Arc::new(Registry::new(Store::new(self.log), clock, entropy, admission));
         seed(&registry);
         let inner = Inner {
             registry,

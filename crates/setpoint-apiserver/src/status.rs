@@ -329,6 +329,11 @@ impl Status {
         Self::new(500, "", message)
     }
 
+    /// What the node of a pod does not have; `why` is a whole sentence.
+    pub(crate) fn unsupported(why: impl Into<String>) -> Self {
+        Self::new(501, "NotImplemented", why)
+    }
+
     /// What Setpoint does not have; `what` names it.
     pub(crate) fn not_implemented(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("{what} is not implemented by this API server (Setpoint)"))

@@ -28,6 +28,24 @@ use crate::{scheduler, statefulset, unreachable};
 /// Address of the cluster's name server, as kubeadm and others choose it.
 const DNS_ADDRESS: &str = "10.96.0.10";
 
+/// Kinds that real clusters act on and this one does not. A creation is answered with a warning.
+const IDLE: [(&str, &str); 14] = [
+    ("", "ReplicationController"),
+    ("apps", "DaemonSet"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("autoscaling", "HorizontalPodAutoscaler"),
+    ("batch", "CronJob"),
+    ("batch", "Job"),
+    ("certificates.k8s.io", "CertificateSigningRequest"),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "NetworkPolicy"),
+    ("policy", "PodDisruptionBudget"),
+    ("resource.k8s.io", "ResourceClaim"),
+];
+
 /// See [`wait_for_defaults`].
 const DEFAULTS_LIMIT: Duration = Duration::from_secs(5);
 
@@ -113,7 +131,12 @@ impl ClusterBuilder {
     pub async fn start(self) -> kube::Result<Cluster> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
-        let api = ApiServer::builder().clock(clock).entropy(entropy.clone()).service_accounts(true).build();
+        let api = ApiServer::builder()
+            .clock(clock)
+            .entropy(entropy.clone())
+            .service_accounts(true)
+            .idle_kinds(IDLE)
+            .build();
         let client = Client::new(api.service(Identity::admin()), "default");
         let (recorder, recording) = Recorder::new(client.clone(), clock);
         let runtime = ControllerRuntime::builder(client.clone())
@@ -270,6 +293,20 @@ impl Drop for Cluster {
         self.stop.cancel();
         for task in self.tasks.iter().chain(self.followers.lock().values()) {
             task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_kinds_are_kinds() {
+        for (group, kind) in IDLE {
+            let known =
+                setpoint_kinds::kinds().iter().any(|known| known.group == group && known.kind == kind);
+            assert!(known, "{group}/{kind}");
         }
     }
 }

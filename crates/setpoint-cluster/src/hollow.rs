@@ -447,7 +447,8 @@ impl Runtime for HollowRuntime {
         let answer = execs.and_then(|execs| execs(&pod, &name, request));
         let answer = answer.ok_or_else(|| {
             RuntimeError::Unsupported(
-                "hollow nodes run no commands; give them answers with HollowRuntime::execs".into(),
+                "hollow nodes run no commands (process nodes do); in a test HollowRuntime::execs gives answers"
+                    .into(),
             )
         })?;
         let code = answer.code;
@@ -471,6 +472,13 @@ impl Runtime for HollowRuntime {
         };
         let (since, timestamps, follow) = (options.since, options.timestamps, options.follow);
         let written = log.borrow().len();
+        if written == 0 {
+            return Err(RuntimeError::Unsupported(
+                "hollow nodes run no processes, so that there is no log (process nodes have them); in a test \
+                 HollowRuntime::log writes lines"
+                    .into(),
+            ));
+        }
         let skip = options.tail_lines.map_or(0, |lines| written.saturating_sub(lines));
         let lines = stream::unfold((log, exit, skip), move |(mut log, mut exit, at)| async move {
             loop {

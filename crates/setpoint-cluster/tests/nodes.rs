@@ -97,10 +97,18 @@ async fn logs_of_this_run_and_the_last() {
         }
     };
     world.pod("web-0", restarts(0)).await;
+    let pods = Api::<Pod>::namespaced(world.client.clone(), "default");
+    // Nothing was written, and never will be by itself: an empty answer would look like a silent server.
+    for follow in [false, true] {
+        let params = LogParams { follow, ..LogParams::default() };
+        let Err(kube::Error::Api(answer)) = pods.logs("web-0", &params).await else { panic!("no error") };
+        assert_eq!(answer.code, 501, "{answer:?}");
+        assert!(answer.message.contains("hollow nodes run no processes"), "{answer:?}");
+        assert!(!answer.message.contains("not implemented"), "one sentence: {answer:?}");
+    }
     for line in ["one", "two", "three"] {
         assert!(node.log("default", "web-0", "c", line));
     }
-    let pods = Api::<Pod>::namespaced(world.client.clone(), "default");
     assert_eq!(pods.logs("web-0", &LogParams::default()).await.unwrap(), "one\ntwo\nthree\n");
     let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
     assert_eq!(pods.logs("web-0", &tail).await.unwrap(), "three\n");
@@ -146,4 +154,43 @@ async fn pods_get_the_token_of_their_account_and_keep_it_fresh() {
     assert_eq!(file("token"), first, "a token is kept while it is good");
     tokio::time::sleep(Duration::from_secs(3000)).await;
     assert_ne!(file("token"), first, "and renewed before its hour is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nothing_acts_on_is_said_at_its_creation() {
+    let world = World::start(Cluster::builder()).await;
+    let create = async |path: &str, query: &str, object: Value| {
+        let request = http::Request::post(format!("{path}?{query}"))
+            .header("content-type", "application/json")
+            .body(kube::client::Body::from(object.to_string().into_bytes()))
+            .unwrap();
+        let answer = world.client.send(request).await.unwrap();
+        assert_eq!(answer.status(), 201, "{object}");
+        let warnings = answer.headers().get_all("warning").iter();
+        warnings.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (labels, containers) = (json!({"app": "web"}), json!([{"name": "c", "image": "v1"}]));
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+    for (plural, kind) in
+        [("deployments", "Deployment"), ("replicasets", "ReplicaSet"), ("daemonsets", "DaemonSet")]
+    {
+        let path = format!("/apis/apps/v1/namespaces/default/{plural}");
+        let object = json!({"metadata": {"name": "web"}, "spec": spec});
+        let expected = format!(
+            "299 - \"nothing in this cluster processes objects of kind {kind}: this one is only stored\""
+        );
+        for query in ["dryRun=All", ""] {
+            assert_eq!(create(&path, query, object.clone()).await, *std::slice::from_ref(&expected));
+        }
+    }
+    // Each name is one that there is, and none of what this cluster does act on.
+    let budget = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": labels}}});
+    assert_eq!(create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", "", budget).await.len(), 1);
+    let map = json!({"metadata": {"name": "web"}});
+    assert_eq!(create("/api/v1/namespaces/default/configmaps", "", map).await, Vec::<String>::new());
+    let mut set = spec.clone();
+    set["serviceName"] = "web".into();
+    let set = json!({"metadata": {"name": "web"}, "spec": set});
+    assert_eq!(create("/apis/apps/v1/namespaces/default/statefulsets", "", set).await, Vec::<String>::new());
 }

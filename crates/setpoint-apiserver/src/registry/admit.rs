@@ -50,11 +50,20 @@ impl Registry {
         }
     }
 
+    /// Says that nothing will come of a new object.
+    pub(super) fn idle_warning(&self, resource: &Resource) -> Option<String> {
+        let named = |(group, kind): &(String, String)| *group == resource.group && *kind == resource.kind;
+        let kind = &resource.kind;
+        self.admission.idle.iter().any(named).then(|| {
+            format!("nothing in this cluster processes objects of kind {kind}: this one is only stored")
+        })
+    }
+
     /// Upstream: the admission plugin `ServiceAccount`.
     fn set_service_account(&self, resource: &Resource, pod: &mut Value) -> Result<()> {
         // Mirror pods are their node's own.
         let mirror = &pod["metadata"]["annotations"]["kubernetes.io/config.mirror"];
-        if !self.service_accounts || !mirror.is_null() {
+        if !self.admission.service_accounts || !mirror.is_null() {
             return Ok(());
         }
         let (namespace, name) = (pod.meta("namespace"), builtin::account_name(pod));

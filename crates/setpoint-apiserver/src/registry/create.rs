@@ -59,6 +59,7 @@ impl Registry {
         refuse_invalid(&resource, &place.name, causes)?;
         refuse_unsupported(&resource, &object)?;
         warnings.extend(write_warnings(&resource, &object, None));
+        warnings.extend(self.idle_warning(&resource));
         if options.dry_run {
             if self.get(&place).is_ok() {
                 return Err(Status::already_exists(resource.subject(&place.name)));
