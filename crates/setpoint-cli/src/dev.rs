@@ -42,7 +42,7 @@ pub(crate) struct Options {
     kubeconfig: Option<PathBuf>,
 
     /// Where the API server listens [default: 127.0.0.1:6443; with a command: any free port].
-    #[arg(long, value_name = "ADDR", env = "SETPOINT_LISTEN")]
+    #[arg(long, value_name = "ADDR:PORT", env = "SETPOINT_LISTEN", value_parser = listen_address)]
     listen: Option<SocketAddr>,
 
     /// What runs the pods: process = real Linux processes in namespaces, hollow = nothing, pods only look as if they ran.
@@ -69,7 +69,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILTER", default_value = "warn", env = "SETPOINT_LOG")]
     log: String,
 
-    /// Run this command with KUBECONFIG set and end with its status. It runs inside the cluster's network.
+    /// Run this command with KUBECONFIG set and end with its status. With process nodes it runs inside the cluster's
+    /// network, with its names; with hollow nodes like any other program.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -94,7 +95,7 @@ pub(crate) enum DevError {
     )]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot use {}: {source}; choose another with {option}", path.display())]
-    Unwritable { path: PathBuf, option: &'static str, source: io::Error },
+    Unusable { path: PathBuf, option: &'static str, source: io::Error },
     #[error("--log {filter}: {problem}")]
     Log { filter: String, problem: String },
     #[error(transparent)]
@@ -117,10 +118,10 @@ enum DataFolder {
 
 impl DataFolder {
     fn make(wanted: Option<&Path>) -> Result<Self, DevError> {
-        let unwritable =
-            |path: PathBuf| move |source| DevError::Unwritable { path, option: "--data-dir", source };
+        let unusable =
+            |path: PathBuf| move |source| DevError::Unusable { path, option: "--data-dir", source };
         let Some(path) = wanted else {
-            let made = TemporaryFolder::create("setpoint").map_err(unwritable(std::env::temp_dir()))?;
+            let made = TemporaryFolder::create("setpoint").map_err(unusable(std::env::temp_dir()))?;
             return Ok(Self::Temporary(made));
         };
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path).and_then(|()| {
@@ -128,9 +129,9 @@ impl DataFolder {
             fs::write(&probe, b"")?;
             fs::remove_file(probe)
         });
-        made.map_err(unwritable(path.to_owned()))?;
+        made.map_err(unusable(path.to_owned()))?;
         // The command, and whoever reads the announcement, may have another working directory.
-        Ok(Self::Named(fs::canonicalize(path).map_err(unwritable(path.to_owned()))?))
+        Ok(Self::Named(fs::canonicalize(path).map_err(unusable(path.to_owned()))?))
     }
 
     fn path(&self) -> &Path {
@@ -145,8 +146,14 @@ impl DataFolder {
 pub(crate) fn run(options: &Options) -> Result<ExitCode, DevError> {
     let filter = tracing_subscriber::EnvFilter::try_new(&options.log)
         .map_err(|problem| DevError::Log { filter: options.log.clone(), problem: problem.to_string() })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // No colours in files and pipes.
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
 
+    if let Some(path) = &options.images_dir {
+        let unusable = |source| DevError::Unusable { path: path.clone(), option: "--images-dir", source };
+        fs::read_dir(path).map_err(unusable)?;
+    }
     let data = DataFolder::make(options.data_dir.as_deref())?;
     let address = options
         .listen
@@ -189,25 +196,30 @@ async fn serve(
     // From here on a signal ends the cluster in order.
     let mut signals = Signals::catch()?;
     let running = ManuallyDrop::new(start(options, data.path(), nodes).await?);
-    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| data.path().join("kubeconfig"));
+    // The command, and whoever reads the announcement, may have another working directory.
+    let kubeconfig = match &options.kubeconfig {
+        Some(path) => std::path::absolute(path)?,
+        None => data.path().join("kubeconfig"),
+    };
     // What runs inside the sandbox reaches the API server there, wherever else it listens.
     let inside = running.processes.is_some() && !options.command.is_empty();
     let url =
         if inside { format!("https://127.0.0.1:{}", address.port()) } else { format!("https://{address}") };
     let text =
         running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
-    write_private(&kubeconfig, &text).map_err(|source| DevError::Unwritable {
+    write_private(&kubeconfig, &text).map_err(|source| DevError::Unusable {
         path: kubeconfig.clone(),
         option: "--kubeconfig",
         source,
     })?;
     if let Some((program, arguments)) = options.command.split_first() {
-        let command = Command::new(program)
-            .args(arguments)
-            .env("KUBECONFIG", &kubeconfig)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|source| DevError::Command { command: program.clone(), source })?;
+        let mut command = Command::new(program);
+        command.args(arguments).env("KUBECONFIG", &kubeconfig).kill_on_drop(true);
+        if inside && let Err(error) = setpoint_node::use_cluster_names(command.as_std_mut(), data.path()) {
+            tracing::warn!(%error, "names of Services are not resolved in the command");
+        }
+        let command =
+            command.spawn().map_err(|source| DevError::Command { command: program.clone(), source })?;
         return around(command, &mut signals).await;
     }
     announce(options, &url, &kubeconfig)?;
@@ -296,13 +308,24 @@ fn announce(options: &Options, url: &str, kubeconfig: &Path) -> Result<(), DevEr
         Output::Json => format!("{}\n", json!({"ready": true, "server": url, "kubeconfig": kubeconfig})),
         Output::Plain => format!(
             "The cluster is ready at {url}. In another terminal:\n  export KUBECONFIG={}\n  kubectl get nodes\nCtrl-C ends it.\n",
-            kubeconfig.display()
+            quoted(&kubeconfig.display().to_string())
         ),
     };
     let mut out = io::stdout().lock();
     // At once: a reader that has seen "ready" may close its end.
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// As one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// An address in the only form that there is.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it must be ADDR:PORT with an IP address, such as 127.0.0.1:6443".to_owned())
 }
 
 /// Writes a file that only its owner can read: it has a token of an administrator.
@@ -314,4 +337,23 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     // An existing file keeps its mode otherwise.
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        assert_eq!(quoted("/tmp/setpoint-x3/kubeconfig"), "/tmp/setpoint-x3/kubeconfig");
+        assert_eq!(quoted("/tmp/it's mine/k"), r"'/tmp/it'\''s mine/k'");
+    }
+
+    #[test]
+    fn an_address_needs_its_port() {
+        assert!(listen_address("127.0.0.1:0").is_ok() && listen_address("[::1]:6443").is_ok());
+        for text in ["6443", "127.0.0.1", "localhost:6443", ":6443"] {
+            assert!(listen_address(text).unwrap_err().contains("ADDR:PORT"), "{text}");
+        }
+    }
 }

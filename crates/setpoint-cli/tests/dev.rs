@@ -208,6 +208,114 @@ fn a_place_that_cannot_be_written_is_named() {
 }
 
 #[test]
+fn a_folder_of_images_that_is_not_there_is_named() {
+    for nodes in ["hollow", "process"] {
+        let place = Place::new();
+        let line = complaint(place.dev(&["--nodes", nodes, "--images-dir", "/no/such/folder", "--", "true"]));
+        contains(&line, &["/no/such/folder", "No such file", "--images-dir"]);
+        place.nothing_is_left();
+    }
+}
+
+#[test]
+fn an_address_without_a_port_is_explained() {
+    let output = Place::new().dev(&["--listen", "6443"]).output().unwrap();
+    contains(&text(&output.stderr), &["--listen <ADDR:PORT>", "it must be ADDR:PORT"]);
+}
+
+#[test]
+fn relative_paths_hold_in_every_folder() {
+    for nodes in ["hollow", "process"] {
+        let place = Place::new();
+        let script = "cd / && grep -q certificate-authority-data \"$KUBECONFIG\" && echo \"$KUBECONFIG\"";
+        for (option, path, expected) in
+            [("--kubeconfig", "my kubeconfig", "my kubeconfig"), ("--data-dir", "data", "data/kubeconfig")]
+        {
+            let arguments = ["--nodes", nodes, option, path, "--", "sh", "-c", script];
+            let output = place.dev(&arguments).current_dir(place.path()).output().unwrap();
+            if refused(&output) {
+                return;
+            }
+            let there = fs::canonicalize(place.path().join(expected)).unwrap();
+            assert_eq!(text(&output.stdout).trim(), there.to_str().unwrap(), "{}", text(&output.stderr));
+        }
+    }
+    // What is printed can be pasted into a shell.
+    let place = Place::new();
+    let arguments = ["--nodes", "hollow", "--listen", "127.0.0.1:0", "--kubeconfig", "my kubeconfig"];
+    let mut process = place.dev(&arguments).current_dir(place.path()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let export = lines.find(|line| line.contains("export ")).unwrap();
+    kill(Pid::from_raw(process.id().cast_signed()), Signal::SIGTERM).unwrap();
+    process.wait().unwrap();
+    let script = format!("{export}; cd /; cat \"$KUBECONFIG\"");
+    let output = place.command("sh", &["-c", &script]).output().unwrap();
+    contains(&text(&output.stdout), &["certificate-authority-data"]);
+}
+
+/// What a command of an ordinary user beside root is run with, when the tests run as root.
+const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+
+#[test]
+fn a_command_resolves_names_as_a_pod_does() {
+    let script = "cat /etc/resolv.conf && getent ahostsv4 kubernetes && getent hosts kubernetes.default.svc \
+        && getent hosts kubernetes.default.svc.cluster.local && ! getent hosts no-such-service";
+    let place = Place::new();
+    let before = fs::read("/etc/resolv.conf").ok();
+    let mut commands = vec![place.dev(&["--", "sh", "-c", script])];
+    let theirs = Place::new();
+    if nix::unistd::geteuid().is_root() {
+        let program = theirs.path().join("setpoint");
+        fs::copy(PROGRAM, &program).unwrap();
+        fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let arguments = [&NOBODY[..], &[program.to_str().unwrap(), "dev", "--", "sh", "-c", script]].concat();
+        commands.push(theirs.command("setpriv", &arguments));
+    }
+    for mut command in commands {
+        let output = command.output().unwrap();
+        if refused(&output) {
+            continue;
+        }
+        let out = text(&output.stdout);
+        assert!(output.status.success(), "{out}{}", text(&output.stderr));
+        contains(
+            &out,
+            &["search default.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\n"],
+        );
+        assert_eq!(out.lines().filter(|line| line.starts_with("10.96.0.1 ")).count(), 5, "{out}");
+    }
+    assert_eq!(fs::read("/etc/resolv.conf").ok(), before, "the machine's own stays");
+    place.nothing_is_left();
+}
+
+#[test]
+fn a_resolving_daemon_of_the_machine_is_not_asked() {
+    let place = Place::new();
+    let socket = place.path().join("socket");
+    let _daemon = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let first = format!(
+        "mount -t tmpfs tmpfs /run && mkdir /run/nscd && touch /run/nscd/socket && mount --bind {} /run/nscd/socket && test -S /run/nscd/socket",
+        socket.display()
+    );
+    // One that never answers would hold up every question.
+    let script = "! test -S /run/nscd/socket && getent hosts kubernetes";
+    let output = place.dev_after(&first, &["--", "timeout", "5", "sh", "-c", script]).output().unwrap();
+    if refused(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn what_is_logged_into_a_pipe_has_no_colours() {
+    let place = Place::new();
+    let arguments = ["--nodes", "hollow", "--log", "trace", "--", "true"];
+    let output = place.dev(&arguments).output().unwrap();
+    let log = text(&output.stderr);
+    assert!(!log.is_empty() && !log.contains('\x1b'), "{log}");
+}
+
+#[test]
 fn a_data_folder_belongs_to_one_cluster() {
     let (place, other) = (Place::new(), Place::new());
     let folder = place.path().join("data");
@@ -232,7 +340,10 @@ fn missing_programs_are_named_or_done_without() {
     }
     assert!(able.status.success(), "{}", text(&able.stderr));
     let line = complaint(place.dev_after(&hide("ip"), &["--", "true"]));
-    contains(&line, &["\"ip\" is missing", "apt-get install iproute2", "`--nodes hollow` works without it"]);
+    contains(
+        &line,
+        &["\"ip\" is missing", "apt-get install iproute2", "`setpoint dev --nodes hollow` works without it"],
+    );
     // Service addresses are served by a proxy then.
     let output = place.dev_after(&hide("nft"), &["--", "sh", "-c", "exit 6"]).output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{}", text(&output.stderr));
@@ -253,7 +364,7 @@ fn refused_namespaces_are_explained() {
         &[
             "does not allow network, mount and process namespaces: No space left on device",
             "/proc/sys/user",
-            "`--nodes hollow` works without it",
+            "`setpoint dev --nodes hollow` works without it",
         ],
     );
     // Without root's rights.
@@ -265,7 +376,7 @@ fn refused_namespaces_are_explained() {
         &[
             "does not allow user namespaces: ",
             "sysctl -w user.max_user_namespaces=",
-            "`--nodes hollow` works without it",
+            "`setpoint dev --nodes hollow` works without it",
         ],
     );
     place.nothing_is_left();
@@ -397,7 +508,7 @@ fn several_run_beside_each_other() {
         let program = theirs.path().join("setpoint");
         fs::copy(PROGRAM, &program).unwrap();
         fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", program.to_str().unwrap()];
+        let nobody = [&NOBODY[..], &[program.to_str().unwrap()]].concat();
         let script = "id -u; cat \"$0\" 2>&1 || true; test -r \"$KUBECONFIG\"";
         let theirs_arguments = ["dev", "--", "sh", "-c", script, first.ready["kubeconfig"].as_str().unwrap()];
         let output = theirs.command("setpriv", &[&nobody[..], &theirs_arguments].concat()).output().unwrap();

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use setpoint_cluster::kubelet::{Image, ImageError};
-use tracing::warn;
 
 use crate::protocol::RootSource;
 use crate::tool;
 
 /// What an image says about how it is run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageConfig {
     /// Entry point, replaced by a container's `command`.
     pub(crate) entrypoint: Vec<String>,
@@ -29,6 +29,32 @@ pub(crate) struct ImageConfig {
     pub(crate) user: u32,
 }
 
+/// The fields of a description.
+const FIELDS: [&str; 5] = ["entrypoint", "cmd", "env", "workingDir", "user"];
+
+impl ImageConfig {
+    /// Reads a description. An error names the field.
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let mut fields: Map<String, Value> =
+            serde_json::from_slice(bytes).map_err(|error| format!("it is not a JSON object: {error}"))?;
+        if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+            return Err(format!("unknown field {unknown:?}; it may have {}", FIELDS.join(", ")));
+        }
+        Ok(Self {
+            entrypoint: field(&mut fields, "entrypoint")?,
+            cmd: field(&mut fields, "cmd")?,
+            env: field(&mut fields, "env")?,
+            working_dir: field(&mut fields, "workingDir")?,
+            user: field(&mut fields, "user")?,
+        })
+    }
+}
+
+fn field<T: DeserializeOwned + Default>(fields: &mut Map<String, Value>, name: &str) -> Result<T, String> {
+    let Some(value) = fields.remove(name) else { return Ok(T::default()) };
+    serde_json::from_value(value).map_err(|error| format!("field {name:?}: {error}"))
+}
+
 /// A root file system and how it is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Provided {
@@ -40,7 +66,11 @@ pub(crate) struct Provided {
 
 /// The images of this machine.
 #[derive(Debug, Default)]
-pub(crate) struct Images(BTreeMap<String, Provided>);
+pub(crate) struct Images {
+    usable: BTreeMap<String, Provided>,
+    /// Why the others are not, with the path of their description.
+    broken: BTreeMap<String, String>,
+}
 
 /// A server that this machine may have installed: program, names of its image, and the word before the
 /// version in what `--version` prints.
@@ -50,7 +80,8 @@ const SERVERS: [(&str, &[&str], &str); 2] =
 impl Images {
     /// Looks at what is installed, and at the directories in `directory` (`NAME_TAG` with a root file
     /// system; `/` and `:` of the name are written `_`; `NAME_TAG.json` beside it may hold an [`ImageConfig`]).
-    pub(crate) fn find(directory: Option<&Path>) -> Self {
+    /// Fails when `directory` cannot be read.
+    pub(crate) fn find(directory: Option<&Path>) -> io::Result<Self> {
         let mut images = Self::default();
         if let Some(system) = fs::read_to_string("/etc/os-release").ok().as_deref().and_then(system_names) {
             let shell = ImageConfig { cmd: vec!["/bin/sh".to_owned()], ..ImageConfig::default() };
@@ -68,41 +99,46 @@ impl Images {
                 images.add_host(name, &tags(&version), &config, &format!("host://{program}-{version}"));
             }
         }
-        for entry in
-            directory.and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten().flatten()
-        {
-            images.add_directory(&entry.path());
+        for entry in directory.map(fs::read_dir).transpose()?.into_iter().flatten() {
+            images.add_directory(&entry?.path());
         }
-        images
+        Ok(images)
     }
 
     fn add_host(&mut self, name: &str, tags: &[String], config: &ImageConfig, id: &str) {
         for tag in tags.iter().filter(|tag| !tag.is_empty()) {
             let provided = Provided { source: RootSource::Host, config: config.clone(), id: id.to_owned() };
-            self.0.insert(format!("{name}:{tag}"), provided);
+            self.usable.insert(format!("{name}:{tag}"), provided);
         }
     }
 
     fn add_directory(&mut self, path: &Path) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
         let Some((name, tag)) = name.rsplit_once('_').filter(|_| path.is_dir()) else { return };
-        let described = fs::read(path.with_file_name(format!("{name}_{tag}.json"))).ok();
-        let config =
-            described.map_or_else(|| Ok(ImageConfig::default()), |bytes| serde_json::from_slice(&bytes));
-        let config = config.unwrap_or_else(|error| {
-            warn!(image = %path.display(), %error, "the image's description is not used");
-            ImageConfig::default()
-        });
-        let source = RootSource::Directory(path.to_owned());
-        self.0.insert(
-            format!("{name}:{tag}"),
-            Provided { source, config, id: format!("directory://{}", path.display()) },
-        );
+        let description = path.with_file_name(format!("{name}_{tag}.json"));
+        let config = match fs::read(&description) {
+            Ok(bytes) => ImageConfig::parse(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ImageConfig::default()),
+            Err(error) => Err(error.to_string()),
+        };
+        let name = format!("{name}:{tag}");
+        match config {
+            Ok(config) => {
+                let id = format!("directory://{}", path.display());
+                let source = RootSource::Directory(path.to_owned());
+                self.usable.insert(name, Provided { source, config, id });
+            }
+            Err(problem) => {
+                // An installed program of that name is not what the user means.
+                self.usable.remove(&name);
+                self.broken.insert(name, format!("{}: {problem}", description.display()));
+            }
+        }
     }
 
     /// All names.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        self.usable.keys().cloned().collect()
     }
 
     /// Resolves a reference as it stands in a pod.
@@ -111,22 +147,30 @@ impl Images {
             image: image.to_owned(),
             message: message.to_owned(),
         })?;
-        match self.get(&name) {
-            Some(provided) => Ok(Image { name, id: provided.id.clone() }),
-            None => Err(ImageError::NotFound {
-                image: image.to_owned(),
-                message: format!(
-                    "image {image:?} is not on this node, which pulls nothing from registries; it has {}",
-                    self.names().join(", ")
-                ),
-            }),
+        if let Some(provided) = self.get(&name) {
+            return Ok(Image { name, id: provided.id.clone() });
         }
+        let message = match under(&self.broken, &name) {
+            Some(problem) => {
+                format!("the description of image {image:?} cannot be used: {problem}")
+            }
+            None => format!(
+                "image {image:?} is not on this node, which pulls nothing from registries; it has {}",
+                self.names().join(", ")
+            ),
+        };
+        Err(ImageError::NotFound { image: image.to_owned(), message })
     }
 
     /// The root file system of a resolved name.
     pub(crate) fn get(&self, name: &str) -> Option<&Provided> {
-        self.0.get(name).or_else(|| self.0.get(&name.replace('/', "_")))
+        under(&self.usable, name)
     }
+}
+
+/// Directories have the name with `_` for `/`.
+fn under<'a, T>(images: &'a BTreeMap<String, T>, name: &str) -> Option<&'a T> {
+    images.get(name).or_else(|| images.get(&name.replace('/', "_")))
 }
 
 /// The short form of a reference: without Docker Hub's host and `library/`, with a tag.
@@ -211,10 +255,33 @@ mod tests {
         fs::create_dir(directory.path().join("valkey_valkey_8.1")).unwrap();
         fs::write(directory.path().join("valkey_valkey_8.1.json"), r#"{"entrypoint": ["valkey-server"]}"#)
             .unwrap();
-        let images = Images::find(Some(directory.path()));
+        let images = Images::find(Some(directory.path())).unwrap();
         let image = images.resolve("valkey/valkey:8.1").unwrap();
         assert_eq!(images.get(&image.name).unwrap().config.entrypoint, ["valkey-server"]);
         let error = images.resolve("nginx:1").unwrap_err().to_string();
         assert!(error.contains("\"nginx:1\"") && error.contains("valkey_valkey:8.1"), "{error}");
+    }
+    #[test]
+    fn a_broken_description_is_named_with_its_field() {
+        for (text, parts) in [
+            (r#"{"entrypoint": "server"}"#, &["\"entrypoint\"", "expected a sequence"][..]),
+            (r#"{"user": "redis"}"#, &["\"user\"", "expected u32"]),
+            (r#"{"env": ["A=b"]}"#, &["\"env\"", "expected a map"]),
+            (r#"{"Cmd": []}"#, &["\"Cmd\"", "entrypoint, cmd, env, workingDir, user"]),
+            ("[]", &["not a JSON object"]),
+            ("{", &["not a JSON object", "line 1"]),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            fs::create_dir(directory.path().join("redis_7.0")).unwrap();
+            let description = directory.path().join("redis_7.0.json");
+            fs::write(&description, text).unwrap();
+            let error = Images::find(Some(directory.path())).unwrap().resolve("redis:7.0").unwrap_err();
+            assert!(matches!(error, ImageError::NotFound { .. }), "{error:?}");
+            let error = error.to_string();
+            for part in parts.iter().chain([&description.to_str().unwrap()]) {
+                assert!(error.contains(part), "{part:?} is not in: {error}");
+            }
+        }
+        assert!(Images::find(Some(Path::new("/no/such/folder"))).is_err());
     }
 }

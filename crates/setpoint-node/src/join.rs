@@ -6,7 +6,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use setpoint_cluster::Cluster;
 use setpoint_cluster::kubelet::{ClusterDns, NodeConfig};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tracing::error;
 
 use crate::machine::{Machine, MachineError};
@@ -14,6 +16,9 @@ use crate::network::{DNS_ADDRESS, GATEWAY};
 
 /// The owner of the fields of the `kubernetes` Service's endpoints; on other clusters the API server writes them.
 const FIELD_MANAGER: &str = "kube-apiserver";
+
+/// How long to wait for Service addresses and names to be served. It takes milliseconds.
+const NETWORK_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// What joins a cluster.
 #[derive(Clone, Debug)]
@@ -79,8 +84,9 @@ impl Machine {
             publish_api_server(cluster, port).await?;
         }
         let (machine, client) = (self.clone(), cluster.client());
+        let (ready, is_ready) = oneshot::channel();
         let network = tokio::spawn(async move {
-            if let Err(error) = machine.serve_network(client).await {
+            if let Err(error) = machine.serve_network(client, ready).await {
                 error!(%error, "pods have no name resolution");
             }
         });
@@ -99,6 +105,8 @@ impl Machine {
             cluster.add_node(config, runtime).await.map_err(failed)?;
             joined.names.push(name);
         }
+        // What is started next may ask for a name at once. A network that is not there has said why.
+        let _ = timeout(NETWORK_LIMIT, is_ready).await;
         Ok(joined)
     }
 }

@@ -46,6 +46,7 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod channel;
+mod cluster_names;
 mod image;
 mod join;
 mod machine;
@@ -60,6 +61,7 @@ mod spawner;
 mod temporary;
 mod tool;
 
+pub use cluster_names::use_cluster_names;
 pub use join::{JoinError, JoinOptions, ProcessNodes};
 pub use machine::{Fault, Machine, MachineError, MachineOptions, ProxyMode};
 pub use network::{DNS_ADDRESS, GATEWAY};

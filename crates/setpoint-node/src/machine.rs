@@ -12,6 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 use parking_lot::{Mutex, RwLock};
 use setpoint_clock::Clock;
 use setpoint_cluster::kubelet::{PodRef, RuntimeError, Signal};
+use tokio::sync::oneshot;
 
 use crate::image::Images;
 use crate::network::dns::{self, Zone};
@@ -68,6 +69,14 @@ pub enum MachineError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder with images cannot be read.
+    #[error("cannot read the images folder {}: {source}", path.display())]
+    ImagesDir {
+        /// The folder.
+        path: PathBuf,
+        /// The machine's answer.
+        source: io::Error,
+    },
     /// More nodes than there are address ranges.
     #[error("a sandbox has room for {MOST_NODES} nodes")]
     TooManyNodes,
@@ -116,12 +125,15 @@ impl Machine {
             ProxyMode::Nftables => tool::find("nft"),
             ProxyMode::Userspace => None,
         };
+        let images = Images::find(options.images_dir.as_deref()).map_err(|source| {
+            MachineError::ImagesDir { path: options.images_dir.clone().unwrap_or_default(), source }
+        })?;
         let spawner = Spawner::new(sandbox.spawner)
             .map_err(|source| MachineError::Io { what: "connecting to the sandbox".to_owned(), source })?;
         Ok(Self(Arc::new(Shared {
             spawner,
             network: Arc::new(Network::new(sandbox.ip.clone(), nft)),
-            images: Images::find(options.images_dir.as_deref()),
+            images,
             data_dir,
             all_users: sandbox.all_users,
             ip: sandbox.ip,
@@ -150,20 +162,20 @@ impl Machine {
     }
 
     /// Serves Service addresses and cluster DNS from what `client` may list and watch (Services and
-    /// EndpointSlices). Runs until dropped; an error means that the DNS server cannot listen.
-    pub async fn serve_network(&self, client: Client) -> Result<(), MachineError> {
+    /// EndpointSlices). Runs until dropped, and says on `ready` when all that is there is served; an error means that the DNS
+    /// server cannot listen.
+    pub(crate) async fn serve_network(
+        &self,
+        client: Client,
+        ready: oneshot::Sender<()>,
+    ) -> Result<(), MachineError> {
+        let failed = |source| MachineError::Io { what: format!("DNS server on {}", dns::address()), source };
+        let sockets = dns::Sockets::bind(dns::address()).await.map_err(failed)?;
         let zone = Arc::new(RwLock::new(Arc::new(Zone::default())));
-        let names = dns::serve(dns::address(), Arc::clone(&zone));
-        let follow = network::follow_services(client, Arc::clone(&self.0.network), self.0.ip.clone(), zone);
-        let result = {
-            let (names, follow) = (std::pin::pin!(names), std::pin::pin!(follow));
-            match futures::future::select(names, follow).await {
-                futures::future::Either::Left((served, _)) => served,
-                futures::future::Either::Right(((), _)) => Ok(()),
-            }
-        };
-        result
-            .map_err(|source| MachineError::Io { what: format!("DNS server on {}", dns::address()), source })
+        let (network, ip) = (Arc::clone(&self.0.network), self.0.ip.clone());
+        let follow = network::follow_services(client, network, ip, Arc::clone(&zone), ready);
+        futures::future::join(sockets.serve(zone), follow).await;
+        Ok(())
     }
 
     /// Sends a signal to a container's processes, as a fault: [`Signal::Kill`], [`Signal::Stop`] and

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use k8s_openapi::api::core::v1::PodSpec;
 use parking_lot::Mutex;
 use setpoint_cluster::kubelet::{
     Connection, ContainerId, ContainerSpec, ExecRequest, ExecSession, Exit, Image, ImageError, LogOptions,
@@ -21,6 +22,7 @@ mod container;
 mod exec;
 mod files;
 mod log;
+mod missing;
 mod pod;
 mod terminal;
 mod volumes;
@@ -81,6 +83,10 @@ impl Runtime for ProcessRuntime {
 
     async fn resolve_image(&self, image: &str) -> Result<Image, ImageError> {
         self.shared.images.resolve(image)
+    }
+
+    fn without_effect(&self, pod: &PodSpec) -> Vec<String> {
+        missing::of_pod(pod)
     }
 
     async fn create_sandbox(&self, config: &SandboxConfig) -> Result<Sandbox, RuntimeError> {

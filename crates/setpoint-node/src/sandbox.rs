@@ -25,7 +25,7 @@ mod switches;
 use switches::Switches;
 
 /// What all messages about a refused namespace end with.
-const WITHOUT: &str = "`--nodes hollow` works without it";
+const WITHOUT: &str = "`setpoint dev --nodes hollow` works without it";
 
 /// Ids up to nobody's, 65534: what container runtimes map.
 const ALL_USERS: u64 = 65_535;
@@ -288,7 +288,8 @@ mod tests {
         assert!(error.starts_with(&format!("cannot listen on {address}: ")), "{error}");
         let error = refused("user namespaces", Errno::EPERM, true).to_string();
         assert!(
-            error.contains("user namespaces") && error.contains("`--nodes hollow` works without it"),
+            error.contains("user namespaces")
+                && error.contains("`setpoint dev --nodes hollow` works without it"),
             "{error}"
         );
         // The test harness has threads.

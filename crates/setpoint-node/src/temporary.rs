@@ -42,7 +42,8 @@ impl TemporaryFolder {
                 "a temporary folder must be made before the process starts a thread",
             ));
         }
-        let temporary = std::env::temp_dir();
+        // Programs with other working directories are told of it.
+        let temporary = std::path::absolute(std::env::temp_dir())?;
         remove_forgotten(&temporary, name);
         let path = mkdtemp(&temporary.join(format!("{name}-XXXXXX")))?;
         let made = lock(&path).and_then(|lock| watch(&path).map(|()| lock));

@@ -10,7 +10,7 @@ const ADMINISTRATION: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// A program that is not installed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the program {program:?} is missing: install the package {package} (apt-get install {package}); `--nodes hollow` works without it"
+    "the program {program:?} is missing: install the package {package} (apt-get install {package}); `setpoint dev --nodes hollow` works without it"
 )]
 pub struct MissingTool {
     /// Name of the program.

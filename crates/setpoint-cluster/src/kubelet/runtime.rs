@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::probe::{self, ProbeAction, ProbeOutcome};
@@ -40,6 +41,12 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Makes sure that `image` can be started here; the kubelet calls it before each start.
     fn resolve_image(&self, image: &str) -> impl Future<Output = Result<Image, ImageError>> + Send;
+
+    /// What a pod asks for that has no effect on this machine: a sentence each that names the field. The kubelet records it as
+    /// an event of the pod, which runs nevertheless. The provided implementation is for runtimes that have everything.
+    fn without_effect(&self, _pod: &PodSpec) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Makes the pod's shared part: namespaces, address, host name, name resolution, and the volumes'
     /// directories (those of [`VolumeSource::Files`] empty for now). Calling it again for a pod whose

@@ -184,6 +184,9 @@ impl<R: Runtime> Worker<R> {
                     let prepared = result.as_ref().ok().cloned();
                     let _ = sender.send(Event::Prepared(result.map(|(sandbox, _)| sandbox)));
                     let Some((sandbox, tokens)) = prepared else { return };
+                    for what in pod.spec.iter().flat_map(|spec| node.runtime.without_effect(spec)) {
+                        node.note(&pod, None, Note::warning("NotSupported", what));
+                    }
                     let name = pod_ref(&pod);
                     let ended = pin!(node.runtime.sandbox_ended(&name));
                     if has_file_volumes(&pod) {

@@ -29,13 +29,23 @@ const UDP_LIMIT: usize = 512;
 /// The current names, shared with the server.
 pub(crate) type SharedZone = Arc<RwLock<Arc<Zone>>>;
 
-/// Serves UDP and TCP on `address` until dropped.
-pub(crate) async fn serve(address: SocketAddr, zone: SharedZone) -> io::Result<()> {
-    let udp = UdpSocket::bind(address).await?;
-    let tcp = TcpListener::bind(address).await?;
-    let tcp_zone = Arc::clone(&zone);
-    futures::future::join(serve_udp(udp, zone), serve_tcp(tcp, tcp_zone)).await;
-    Ok(())
+/// Where queries come in.
+pub(crate) struct Sockets {
+    udp: UdpSocket,
+    tcp: TcpListener,
+}
+
+impl Sockets {
+    /// Listens on UDP and TCP.
+    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { udp: UdpSocket::bind(address).await?, tcp: TcpListener::bind(address).await? })
+    }
+
+    /// Answers until dropped.
+    pub(crate) async fn serve(self, zone: SharedZone) {
+        let tcp_zone = Arc::clone(&zone);
+        futures::future::join(serve_udp(self.udp, zone), serve_tcp(self.tcp, tcp_zone)).await;
+    }
 }
 
 async fn serve_udp(socket: UdpSocket, zone: SharedZone) {

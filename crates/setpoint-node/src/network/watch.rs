@@ -14,7 +14,7 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tracing::{debug, warn};
 
 use super::dns::{SharedZone, Zone};
@@ -24,19 +24,27 @@ use super::{Network, forwards};
 /// How long to wait after a failed list or watch before the next.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The objects of one kind, by namespace and name.
-type Objects<K> = Mutex<BTreeMap<(String, String), K>>;
+/// The objects of one kind, by namespace and name; none before the first list.
+type Objects<K> = Mutex<Option<BTreeMap<(String, String), K>>>;
 
-/// Keeps the network and the zone up to date; never returns.
-pub(crate) async fn follow_services(client: Client, network: Arc<Network>, ip: PathBuf, zone: SharedZone) {
+/// Keeps the network and the zone up to date, and says when they are for the first time; never returns.
+pub(crate) async fn follow_services(
+    client: Client,
+    network: Arc<Network>,
+    ip: PathBuf,
+    zone: SharedZone,
+    ready: oneshot::Sender<()>,
+) {
     let services: Objects<Service> = Mutex::default();
     let slices: Objects<EndpointSlice> = Mutex::default();
     let changed = Notify::new();
+    let mut ready = Some(ready);
     let update = async {
         loop {
             changed.notified().await;
             let (forwards, names) = {
                 let (services, slices) = (services.lock(), slices.lock());
+                let (Some(services), Some(slices)) = (&*services, &*slices) else { continue };
                 let slices = by_service(slices.values());
                 (forwards(services.values(), &slices), Zone::new(services.values(), &slices))
             };
@@ -45,6 +53,9 @@ pub(crate) async fn follow_services(client: Client, network: Arc<Network>, ip: P
                 warn!(%error, "Service addresses could not be updated; trying again");
                 tokio::time::sleep(RETRY).await;
                 changed.notify_one();
+            } else if let Some(ready) = ready.take() {
+                // Nobody has to wait for it.
+                let _ = ready.send(());
             }
         }
     };
@@ -79,7 +90,7 @@ where
 {
     let list = api.list(&ListParams::default()).await?;
     let mut version = list.metadata.resource_version.unwrap_or_default();
-    *objects.lock() = list.items.into_iter().map(|object| (key(&object), object)).collect();
+    *objects.lock() = Some(list.items.into_iter().map(|object| (key(&object), object)).collect());
     changed.notify_one();
     loop {
         let mut events = api.watch(&WatchParams::default(), &version).await?.boxed();
@@ -87,12 +98,12 @@ where
             match event? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     version = object.resource_version().unwrap_or(version);
-                    objects.lock().insert(key(&object), object);
+                    objects.lock().get_or_insert_default().insert(key(&object), object);
                     changed.notify_one();
                 }
                 WatchEvent::Deleted(object) => {
                     version = object.resource_version().unwrap_or(version);
-                    objects.lock().remove(&key(&object));
+                    objects.lock().get_or_insert_default().remove(&key(&object));
                     changed.notify_one();
                 }
                 WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,

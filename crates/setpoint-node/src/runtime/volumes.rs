@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Component, Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -145,6 +145,11 @@ fn mount_memory(path: &Path, size: Option<u64>, group: Option<u32>) -> Result<()
 /// The checks and creations of `hostPath.type`.
 fn check_host_path(path: &Path, kind: &str) -> Result<(), RuntimeError> {
     let meta = fs::metadata(path);
+    if meta.as_ref().is_ok_and(|meta| meta.file_type().is_char_device() || meta.file_type().is_block_device())
+    {
+        let what = format!("hostPath {} is a device, which no container may use", path.display());
+        return Err(RuntimeError::Unsupported(what));
+    }
     let fits = match kind {
         "" => true,
         "DirectoryOrCreate" => return fs::create_dir_all(path).map_err(|source| failed(path, source)),
@@ -209,5 +214,7 @@ mod tests {
         assert!(check_host_path(&directory.path().join("new"), "Directory").is_ok());
         assert!(check_host_path(&directory.path().join("new"), "File").is_err());
         assert!(check_host_path(&directory.path().join("missing"), "").is_err());
+        let device = check_host_path(Path::new("/dev/null"), "").unwrap_err().to_string();
+        assert!(device.contains("hostPath /dev/null is a device"), "{device}");
     }
 }

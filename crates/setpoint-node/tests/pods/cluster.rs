@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use setpoint_cluster::kubelet::{Runtime, Signal};
 use setpoint_node::ProxyMode;
@@ -253,6 +254,7 @@ pub async fn a_pod_through_the_kubelet(world: &World) {
                 "command": ["bash", "-c", "trap 'exit 0' TERM; cat /config/greeting; \
                     until exec 3<>/dev/tcp/kubernetes.default/443; do sleep 0.1; done; echo reached the API server; \
                     while :; do sleep 0.05; done"],
+                "ports": [{"containerPort": 7000, "hostPort": 17000}],
                 "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "readinessProbe": {"exec": {"command": ["sh", "-c", "test -n \"$POD_IP\""]}, "periodSeconds": 1},
                 "volumeMounts": [{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
@@ -263,6 +265,8 @@ pub async fn a_pod_through_the_kubelet(world: &World) {
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let found = until(world, "whole", "ready", &ready).await;
     assert!(found.status.as_ref().unwrap().pod_ip.as_ref().unwrap().starts_with("10.244."));
+    let said = note(world, "whole", "NotSupported").await;
+    assert!(said.contains("hostPort 17000 of container \"main\" has no effect"), "{said}");
     let logs = world.data.join("pods").join(found.metadata.uid.unwrap()).join("logs");
     let log = || -> String {
         let files = std::fs::read_dir(&logs).unwrap().flatten();
@@ -288,6 +292,25 @@ pub async fn a_pod_through_the_kubelet(world: &World) {
     };
     until(world, "whole", "the exit code of the first run", &restarted).await;
     delete(&pods, "whole").await;
+}
+
+/// Waits for an event of a pod and gives its text.
+async fn note(world: &World, pod: &str, reason: &str) -> String {
+    let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
+    let mut seen = Vec::new();
+    for _ in 0..200 {
+        seen = events.list(&ListParams::default()).await.unwrap().items;
+        let wanted = seen.iter().find(|event| {
+            event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(pod)
+                && event.reason.as_deref() == Some(reason)
+        });
+        if let Some(event) = wanted {
+            return event.note.clone().unwrap_or_default();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let seen: Vec<_> = seen.iter().map(|event| (&event.reason, &event.note)).collect();
+    panic!("no event {reason} of pod {pod}; there are {seen:?}");
 }
 
 /// Deletes a pod and waits until it is gone.
