@@ -5,12 +5,14 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, LogParams};
 use kube::{Api, Client, ResourceExt};
 
+use crate::report::print_line;
+
 /// How many of the newest events and log lines to show.
 const NEWEST: usize = 20;
 
 /// Prints the namespace's newest events, its pods and the end of each pod's log.
 pub(crate) async fn explain(client: &Client, namespace: &str) {
-    println!("\nThe newest events in namespace {namespace}:");
+    print_line(&format!("\nThe newest events in namespace {namespace}:"));
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     match events.list(&ListParams::default()).await {
         Ok(list) => {
@@ -19,10 +21,11 @@ pub(crate) async fn explain(client: &Client, namespace: &str) {
             for event in events.iter().rev().take(NEWEST).rev() {
                 let about = event.regarding.as_ref().and_then(|object| object.name.as_deref()).unwrap_or("?");
                 let reason = event.reason.as_deref().unwrap_or_default();
-                println!("  {about}: {reason}: {}", event.note.as_deref().unwrap_or_default());
+                let note = event.note.as_deref().unwrap_or_default();
+                print_line(&format!("  {about}: {reason}: {note}"));
             }
         }
-        Err(error) => println!("  could not be read: {error}"),
+        Err(error) => print_line(&format!("  could not be read: {error}")),
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     match pods.list(&ListParams::default()).await {
@@ -31,7 +34,7 @@ pub(crate) async fn explain(client: &Client, namespace: &str) {
                 explain_pod(&pods, &pod).await;
             }
         }
-        Err(error) => println!("The pods could not be read: {error}"),
+        Err(error) => print_line(&format!("The pods could not be read: {error}")),
     }
 }
 
@@ -47,10 +50,11 @@ async fn explain_pod(pods: &Api<Pod>, pod: &Pod) {
             format!("{} restarts {} {state}", container.name, container.restart_count)
         })
         .collect();
-    println!("Pod {name}: {} {}", status.phase.as_deref().unwrap_or("no phase"), states.join("; "));
+    let phase = status.phase.as_deref().unwrap_or("no phase");
+    print_line(&format!("Pod {name}: {phase} {}", states.join("; ")));
     let tail = LogParams { tail_lines: i64::try_from(NEWEST).ok(), ..LogParams::default() };
     match pods.logs(&name, &tail).await {
-        Ok(log) => log.lines().for_each(|line| println!("  {line}")),
-        Err(error) => println!("  no log: {error}"),
+        Ok(log) => log.lines().for_each(|line| print_line(&format!("  {line}"))),
+        Err(error) => print_line(&format!("  no log: {error}")),
     }
 }

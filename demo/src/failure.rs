@@ -24,6 +24,19 @@ pub(crate) enum Failure {
     /// Something is not as promised.
     #[error("{0}")]
     Broken(String),
+    /// What the demo needs of this machine is not there. The message is a whole sentence.
+    #[error("{0}")]
+    Machine(String),
+    /// A file that an option names can't be written.
+    #[error("cannot write {}: {source}; choose another file with {option}", path.display())]
+    Unwritable {
+        /// Which.
+        path: PathBuf,
+        /// The option.
+        option: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A file of the demo can't be read or written.
     #[error("{}: {source}", path.display())]
     File {

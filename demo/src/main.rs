@@ -12,6 +12,7 @@ mod servers;
 mod stage;
 mod writer;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
-    /// Before the faults, measure memory, CPU and writes of cluster and operator at rest for so many seconds.
+    /// Before the faults, wait until nothing changes and then measure memory, CPU and writes of cluster and operator for so
+    /// many seconds.
     #[arg(long, value_name = "SECONDS")]
     rest: Option<u64>,
 
@@ -51,7 +53,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // No colours in files and pipes.
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     match run(&options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -64,6 +69,11 @@ fn main() -> ExitCode {
 
 /// Says whether every step did what it should. An error is what kept the demo from beginning or from telling.
 fn run(options: &Options) -> Result<bool, Failure> {
+    // Not after all the work.
+    report::check_writable(&options.report, "--report")?;
+    if let Some(file) = &options.picture {
+        report::check_writable(file, "--picture")?;
+    }
     let version = stage::redis_version()?;
     let place = stage::enter()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

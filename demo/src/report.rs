@@ -1,6 +1,7 @@
 //! What the demo tells: a line for each step with its time, a progress line while it waits, a table at the
 //! end and the same figures as JSON.
 
+use std::fs;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -12,8 +13,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::failure::Failure;
 
-/// A wait says that it waits when it takes longer than this.
-const PROGRESS_AFTER: Duration = Duration::from_secs(1);
+/// How often the line of progress is looked at.
+const TICK: Duration = Duration::from_secs(1);
 
 /// One finished step.
 #[derive(Clone, Debug, Serialize)]
@@ -45,18 +46,25 @@ pub(crate) struct Report {
 pub(crate) struct Narrator {
     started: Instant,
     report: Report,
+    /// The figures as people read them.
+    figures: Vec<String>,
     transcript: Vec<String>,
+}
+
+/// Prints a line. A reader that has gone away is no reason to end.
+pub(crate) fn print_line(text: &str) {
+    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
 impl Narrator {
     pub(crate) fn new() -> Self {
         let report = Report { ok: true, ..Report::default() };
-        Self { started: Instant::now(), report, transcript: Vec::new() }
+        Self { started: Instant::now(), report, figures: Vec::new(), transcript: Vec::new() }
     }
 
     /// Prints a line and keeps it.
     pub(crate) fn say(&mut self, text: &str) {
-        println!("{text}");
+        print_line(text);
         self.transcript.extend(text.lines().map(str::to_owned));
     }
 
@@ -85,9 +93,14 @@ impl Narrator {
         result.map(|(value, _)| value)
     }
 
-    /// Keeps a measured figure.
+    /// Keeps a measured figure under the name that it has in the file.
     pub(crate) fn figure(&mut self, name: &str, value: f64) {
         self.report.figures.insert(name.to_owned(), value);
+    }
+
+    /// Keeps a figure for the end of the table.
+    pub(crate) fn note(&mut self, figure: String) {
+        self.figures.push(figure);
     }
 
     /// Prints the table and writes the JSON file. Says whether every step did what it should.
@@ -101,43 +114,81 @@ impl Narrator {
             table.push(format!("{:<width$}  {:>8.2}  {result}", step.name, step.seconds));
         }
         table.push(format!("{:<width$}  {:>8.2}", "the whole demo", self.report.seconds));
-        table.push(String::new());
-        table.extend(self.report.figures.iter().map(|(name, value)| format!("{name}: {value:.3}")));
+        if !self.figures.is_empty() {
+            table.push(String::new());
+            table.append(&mut self.figures);
+        }
         self.say(&table.join("\n"));
         let json = serde_json::to_vec_pretty(&self.report)?;
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).map_err(|source| Failure::file(folder, source))?;
-        }
-        std::fs::write(file, json).map_err(|source| Failure::file(file, source))?;
-        println!("\nThe same figures are in {}.", file.display());
+        fs::write(file, json).map_err(|source| Failure::file(file, source))?;
+        print_line(&format!("\nThe same figures are in {}.", file.display()));
         Ok(self.report.ok)
     }
 }
 
-/// Runs `work`, with a line that counts the seconds while it takes longer than [`PROGRESS_AFTER`].
+/// Makes sure that a file can be written at the end; what is in it stays till then.
+pub(crate) fn check_writable(path: &Path, option: &'static str) -> Result<(), Failure> {
+    let new = !path.exists();
+    let opened = path
+        .parent()
+        .filter(|folder| !folder.exists())
+        .map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| fs::OpenOptions::new().append(true).create(true).open(path))
+        .and_then(|_| if new { fs::remove_file(path) } else { Ok(()) });
+    opened.map_err(|source| Failure::Unwritable { path: path.to_owned(), option, source })
+}
+
+/// Runs `work`, with a line that says what begins, and then counts the seconds.
 async fn with_progress<T>(name: &str, work: impl Future<Output = T>) -> T {
     let terminal = std::io::stdout().is_terminal();
     let started = Instant::now();
     let mut work = Box::pin(work);
+    let mut shown = None;
     loop {
-        let tick = Box::pin(sleep(PROGRESS_AFTER));
-        match select(work, tick).await {
+        let seconds = started.elapsed().as_secs();
+        // A line that stays is for every so many seconds only.
+        if shown.is_none_or(|shown| seconds >= shown + if terminal { 1 } else { 5 }) {
+            shown = Some(seconds);
+            show(terminal, &format!("… {seconds:>4} s  {name}"));
+        }
+        match select(work, Box::pin(sleep(TICK))).await {
             Either::Left((value, _)) => {
                 if terminal {
-                    print!("\r\x1b[K");
+                    show(terminal, "");
                 }
                 return value;
             }
-            Either::Right(((), unfinished)) => {
-                work = unfinished;
-                let seconds = started.elapsed().as_secs();
-                if terminal {
-                    print!("\r\x1b[K… {seconds:>4} s  {name}");
-                    drop(std::io::stdout().flush());
-                } else if seconds.is_multiple_of(5) {
-                    println!("… {seconds:>4} s  {name}");
-                }
-            }
+            Either::Right(((), unfinished)) => work = unfinished,
         }
+    }
+}
+
+/// Shows a line of progress: on a terminal in place of the one before.
+fn show(terminal: bool, line: &str) {
+    let mut out = std::io::stdout();
+    let shown = if terminal { write!(out, "\r\x1b[K{line}") } else { writeln!(out, "{line}") };
+    // A reader that has gone away is no reason to end.
+    drop(shown.and_then(|()| out.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named_with_its_option() {
+        let folder = std::env::temp_dir().join(format!("setpoint-demo-test-{}", std::process::id()));
+        let file = folder.join("new/report.json");
+        check_writable(&file, "--report").unwrap();
+        assert!(!file.exists(), "it is written at the end");
+        fs::write(&file, "old").unwrap();
+        check_writable(&file, "--report").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        for wrong in [file.join("below"), folder.clone()] {
+            let error = check_writable(&wrong, "--picture").unwrap_err().to_string();
+            let start = format!("cannot write {}: ", wrong.display());
+            assert!(error.starts_with(&start) && error.ends_with("with --picture"), "{error}");
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 }

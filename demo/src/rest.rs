@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::stage::Stage;
 
 /// How long after the last change the cluster is at rest.
-const CALM: Duration = Duration::from_secs(12);
+pub(crate) const CALM: Duration = Duration::from_secs(12);
 
 /// Measures this process (API server, controllers, kubelet and operator; not the servers) for `during`.
 pub(crate) async fn measure(

@@ -61,8 +61,10 @@ impl Walk<'_> {
     pub(crate) async fn all(&self, narrator: &mut Narrator, rest: Option<u64>) -> Result<(), Failure> {
         narrator.step("create a RedisCluster of 3", self.create()).await?;
         if let Some(seconds) = rest {
-            let measured =
-                narrator.step("rest", rest::measure(self.stage, Duration::from_secs(seconds))).await?;
+            let during = Duration::from_secs(seconds);
+            let name =
+                format!("do nothing for {} s, then measure for {seconds} s (--rest)", rest::CALM.as_secs());
+            let measured = narrator.step(&name, rest::measure(self.stage, during)).await?;
             for (name, value) in measured {
                 narrator.figure(name, value);
             }
@@ -74,6 +76,10 @@ impl Walk<'_> {
         narrator.step("change maxmemory on running servers", self.configure()).await?;
         let gap = narrator.step("kill -9 the primary", self.fail_over(&writer)).await?;
         narrator.figure("kill_to_first_accepted_write_seconds", gap.as_secs_f64());
+        narrator.note(format!(
+            "From the kill of the primary to the first accepted write: {:.2} s",
+            gap.as_secs_f64()
+        ));
         narrator.step("lose a replica and its volume", self.lose_replica()).await?;
         narrator.step("check every acknowledged write", self.check(writer)).await?;
         narrator.step("delete the RedisCluster", self.delete()).await

@@ -24,7 +24,7 @@ const CONTAINER: &str = "redis";
 /// The version of the installed redis-server, as an image's tag: `7.0`.
 pub(crate) fn redis_version() -> Result<String, Failure> {
     let missing = || {
-        Failure::Cluster(
+        Failure::Machine(
             "no redis-server is installed: run `make demo`, or install the package redis-server".to_owned(),
         )
     };
@@ -34,7 +34,7 @@ pub(crate) fn redis_version() -> Result<String, Failure> {
     let mut parts = version.split('.');
     match (parts.next(), parts.next()) {
         (Some(major), Some(minor)) => Ok(format!("{major}.{minor}")),
-        _ => Err(Failure::Cluster(format!("redis-server tells an unknown version: {version}"))),
+        _ => Err(Failure::Machine(format!("redis-server tells an unknown version: {version}"))),
     }
 }
 
@@ -47,8 +47,11 @@ pub(crate) struct Place {
 /// Enters the private namespaces in which everything runs. Call it before any thread exists: the rest runs in a copy of
 /// this process.
 pub(crate) fn enter() -> Result<Place, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::Cluster(error.to_string());
-    let folder = TemporaryFolder::create("setpoint-demo").map_err(|error| failed(&error))?;
+    let failed = |error: &dyn std::fmt::Display| Failure::Machine(error.to_string());
+    let folder = TemporaryFolder::create("setpoint-demo").map_err(|error| {
+        let below = std::env::temp_dir();
+        failed(&format!("cannot use {}: {error}; name another folder with TMPDIR", below.display()))
+    })?;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = setpoint_node::listen(address).map_err(|error| failed(&error))?;
     let sandbox = setpoint_node::enter(vec![listener]).map_err(|error| failed(&error))?;
