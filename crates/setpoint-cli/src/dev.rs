@@ -334,8 +334,10 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // An existing file keeps its mode otherwise.
-    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    // An existing file keeps its mode otherwise. /dev/stdout and the like are not ours.
+    if file.metadata()?.is_file() {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
     file.write_all(text.as_bytes())
 }
 

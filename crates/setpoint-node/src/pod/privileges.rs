@@ -1,9 +1,12 @@
 //! The rights of a container's processes: user, groups, capabilities.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use nix::fcntl::{OFlag, open};
 use nix::sys::prctl;
-use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+use nix::sys::stat::{Mode, fstat};
+use nix::unistd::{Gid, Uid, fchown, isatty, setgid, setgroups, setuid};
 
 use crate::protocol::CommandSetup;
 use crate::spawn::StartFailure;
@@ -93,16 +96,32 @@ fn bit(name: &str) -> Result<u64, String> {
     number.map(|number| 1 << number).ok_or_else(|| format!("unknown capability {name:?}"))
 }
 
+/// Whether a stream is a device that is no terminal.
+fn is_device(stream: BorrowedFd<'_>) -> bool {
+    let device = fstat(stream).is_ok_and(|meta| meta.st_mode & libc::S_IFMT == libc::S_IFCHR);
+    device && !isatty(stream).unwrap_or(false)
+}
+
 /// Takes the command's user, groups and capabilities, for good.
 pub(super) fn take(command: &CommandSetup) -> Result<(), StartFailure> {
     if let Some(groups) = &command.groups {
         let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
         setgroups(&groups).map_err(|error| StartFailure::before("setting supplementary groups", error))?;
     }
-    // The streams are pipes of the node's user: a program may open /dev/stderr again by its name.
-    for stream in 0..3 {
-        // SAFETY: the standard streams stay open; a stream that cannot change its owner is still usable.
-        unsafe { libc::fchown(stream, command.user, command.group) };
+    for (number, stream) in
+        [io::stdin().as_fd(), io::stdout().as_fd(), io::stderr().as_fd()].into_iter().enumerate()
+    {
+        if is_device(stream) {
+            // No input is the machine's own /dev/null, which stays its owner's: the container has one that cannot be changed.
+            let own = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty());
+            let own = own.map_err(|error| StartFailure::before("opening /dev/null", error))?;
+            // SAFETY: two open descriptors; the standard streams are not owned by anything.
+            unsafe { libc::dup2(own.as_raw_fd(), number as RawFd) };
+        } else {
+            // Pipes and terminals are the node's user's: a program may open /dev/stderr again by its name. A stream that cannot
+            // change its owner is still usable.
+            let _ = fchown(stream, Some(Uid::from_raw(command.user)), Some(Gid::from_raw(command.group)));
+        }
     }
     setgid(Gid::from_raw(command.group))
         .map_err(|error| StartFailure::before(format!("taking group {}", command.group), error))?;

@@ -173,6 +173,8 @@ enum Access {
     NoDevices,
     /// Reading, in addition.
     ReadOnly,
+    /// The use of a device node, whose owner and mode are the machine's and stay.
+    DeviceOnly,
 }
 
 /// Restricts a mount, with all below it if `recursive`; other flags stay as they are.
@@ -184,6 +186,8 @@ fn restrict(path: &Path, access: Access, recursive: bool) -> Result<(), StartFai
         Access::ReadOnly => {
             (libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY, MsFlags::MS_NODEV | MsFlags::MS_RDONLY)
         }
+        // A device takes writes all the same.
+        Access::DeviceOnly => (libc::MOUNT_ATTR_RDONLY, MsFlags::MS_RDONLY),
     };
     let attributes = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
@@ -214,7 +218,9 @@ fn restrict(path: &Path, access: Access, recursive: bool) -> Result<(), StartFai
 fn devices(dev: &Path) -> Result<(), StartFailure> {
     mount_memory(dev, "mode=0755,size=64k")?;
     for name in DEVICES {
-        bind(&Path::new("/dev").join(name), &dev.join(name))?;
+        let inside = dev.join(name);
+        bind(&Path::new("/dev").join(name), &inside)?;
+        restrict(&inside, Access::DeviceOnly, false)?;
     }
     let terminals = dev.join("pts");
     make_directory(&terminals)?;

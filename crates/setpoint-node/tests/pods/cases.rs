@@ -2,6 +2,7 @@
 
 use std::env;
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -214,6 +215,24 @@ async fn a_container_is_closed_off(world: &World) {
         log.contains("touch: cannot touch '/etc/x': Read-only file system") && log.contains("etc=1"),
         "{log}"
     );
+    // The devices are the machine's: whoever the container is, it uses them and changes nothing about them.
+    let of_null = || {
+        let meta = std::fs::metadata("/dev/null").unwrap();
+        (meta.mode(), meta.uid(), meta.gid())
+    };
+    let before = of_null();
+    for user in [0, 999] {
+        let mut spec = pod
+            .script("echo x > /dev/null && head -c 1 /dev/zero >> /dev/null && echo used; chmod 600 /dev/null; chmod 600 /proc/self/fd/0; chown 5 /dev/null; sleep 0.1")
+            .await;
+        spec.user = Some(user);
+        let id = pod.start(&spec).await;
+        assert_eq!(of_null(), before, "user {user}");
+        pod.wait(&id).await;
+        let log = pod.logs(&id).await;
+        assert!(log.contains("used\n") && log.contains("Read-only file system"), "{log}");
+        assert_eq!(of_null(), before, "user {user}: {log}");
+    }
     pod.remove().await;
 }
 
