@@ -84,7 +84,11 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
         namespace: if resource.namespaced { request.namespace.clone() } else { String::new() },
         name: request.name.clone(),
     };
-    let form = if is_stream(&request) { Form::json() } else { Form::negotiate(&parts.headers, &query)? };
+    let form = if is_stream(&request) {
+        Form::json()
+    } else {
+        Form::of(&request, &resource, &parts.headers, &query)?
+    };
     let deprecation = match resource.custom() {
         Some(custom) => custom.deprecation.clone(),
         None => deprecated(&resource).map(str::to_owned),
@@ -210,7 +214,8 @@ impl Call<'_> {
             ("" | "status", "update") => {
                 let mut options = self.options("UpdateOptions")?;
                 let body;
-                (body, options.duplicates) = parse_object(&self.parts.headers, &self.body)?;
+                (body, options.duplicates) =
+                    parse_object(&self.place.resource, &self.parts.headers, &self.body)?;
                 let subresource = &self.request.subresource;
                 Ok(self.written(&self.inner.registry.update(&self.place, subresource, body, &options)?))
             }
@@ -316,7 +321,7 @@ impl Call<'_> {
         }
         let mut options = self.options("CreateOptions")?;
         let body;
-        (body, options.duplicates) = parse_object(&self.parts.headers, &self.body)?;
+        (body, options.duplicates) = parse_object(&self.place.resource, &self.parts.headers, &self.body)?;
         Ok(self.written(&self.inner.registry.create(&self.place, &body, &options)?))
     }
 
@@ -336,7 +341,11 @@ impl Call<'_> {
     }
 
     fn watch(self) -> Result<Response<Body>> {
-        let options = ListOptions::parse(&self.query)?;
+        let options = match self.place.name.as_str() {
+            "" => ListOptions::parse(&self.query)?,
+            // Only the legacy path names an object.
+            name => ListOptions::parse(&self.query.with("fieldSelector", &format!("metadata.name={name}")))?,
+        };
         let registry = &self.inner.registry;
         let watch = registry.watch(&self.place.resource, &self.place.namespace, options)?;
         Ok(respond(200, "application/json", Body::stream(lines(watch, self.form, registry.clock))))

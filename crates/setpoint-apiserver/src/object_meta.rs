@@ -185,7 +185,7 @@ fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn owners(owners: &Value, causes: &mut Vec<Cause>) {
-    let mut controller: Option<&str> = None;
+    let mut controller: Option<String> = None;
     for (index, owner) in owners.as_array().into_iter().flatten().enumerate() {
         let field = format!("metadata.ownerReferences[{index}]");
         for key in ["apiVersion", "kind", "name", "uid"] {
@@ -201,8 +201,9 @@ fn owners(owners: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause { reason: "FieldValueInvalid".to_owned(), message, field: field.clone() });
         }
         if owner["controller"].as_bool() == Some(true) {
-            let name = owner["name"].as_str().unwrap_or_default();
-            if let Some(first) = controller {
+            let text = |key: &str| owner[key].as_str().unwrap_or_default();
+            let name = format!("{}/{}", text("kind"), text("name"));
+            if let Some(first) = &controller {
                 let all: Vec<String> = owners.as_array().into_iter().flatten().map(in_order).collect();
                 let message = format!(
                     "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}",

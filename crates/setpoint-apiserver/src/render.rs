@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::body::Body;
 use crate::catalog::Resource;
 use crate::registry::{Answer, ListPage, WatchEvent, served};
-use crate::request::Query;
+use crate::request::{Query, ResourceRequest};
 use crate::status::{Result, Status};
 use crate::store::{EventKind, Stored, watch_line};
 use crate::table;
@@ -30,8 +30,10 @@ enum View {
     Object,
     /// A `meta.k8s.io/v1` Table; how much of each object its rows carry (`None`, `Metadata`, `Object`).
     Table(String),
-    /// `meta.k8s.io/v1` PartialObjectMetadata.
-    Metadata,
+    /// `meta.k8s.io/v1` PartialObjectMetadata, or a list of them.
+    Metadata {
+        of_list: bool,
+    },
 }
 
 /// The form that a client asked for.
@@ -48,6 +50,38 @@ impl Form {
         Self { encoding: Encoding::Json, view: View::Object, pretty: false }
     }
 
+    /// The form of the answer to a request for a resource: the acceptable one that fits it.
+    pub(crate) fn of(
+        request: &ResourceRequest,
+        resource: &Resource,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Self> {
+        let lists = matches!(request.verb, "list" | "watch");
+        let form = Self::negotiate(headers, query).map_err(|status| {
+            if lists && status.is_no_representation() { Status::no_representation(true) } else { status }
+        })?;
+        match &form.view {
+            View::Metadata { of_list: false } if request.verb == "list" => {
+                let package =
+                    resource.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+                let what = match resource.custom() {
+                    Some(_) => "*unstructured.UnstructuredList".to_owned(),
+                    None => format!("*{package}.{}", resource.list_kind),
+                };
+                Err(Status::not_acceptable(format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({what})"
+                )))
+            }
+            View::Table(include) if !matches!(include.as_str(), "None" | "Metadata" | "Object") => {
+                Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', 'Object', 'None', or empty"
+                )))
+            }
+            _ => Ok(form),
+        }
+    }
+
     /// The acceptable form that the `Accept` header prefers: by quality, then by order.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -59,7 +93,7 @@ impl Form {
         let media = |clause: &&str| clause.split(';').next().unwrap_or_default().trim().to_owned();
         let known = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*"];
         if !clauses.iter().any(|clause| known.contains(&media(clause).as_str())) {
-            return Err(Status::no_representation());
+            return Err(Status::no_representation(false));
         }
         clauses.sort_by_key(|clause| std::cmp::Reverse(quality(clause)));
         let found = clauses.into_iter().find_map(|clause| {
@@ -78,10 +112,10 @@ impl Form {
                     View::Table(query.get("includeObject").unwrap_or("Metadata").to_owned())
                 }
                 (
-                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                    Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList")),
                     Some("meta.k8s.io"),
                     Some("v1"),
-                ) => View::Metadata,
+                ) => View::Metadata { of_list: kind == "PartialObjectMetadataList" },
                 _ => return None,
             };
             Some(Self { encoding, view, pretty })
@@ -149,7 +183,7 @@ impl Form {
     fn view(&self, resource: &Resource, object: Arc<Value>, now: Timestamp) -> Value {
         match &self.view {
             View::Object => Arc::unwrap_or_clone(object),
-            View::Metadata => partial(&object),
+            View::Metadata { .. } => partial(&object),
             View::Table(include) => {
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
                 table::table(resource, &[object], meta, include, now)
@@ -180,7 +214,7 @@ impl Form {
                 "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": meta,
                 "items": objects().into_iter().map(|item| without_kind(resource, Arc::unwrap_or_clone(item))).collect::<Vec<_>>(),
             }),
-            View::Metadata => json!({
+            View::Metadata { .. } => json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
                 "items": objects().iter().map(|object| partial(object)).collect::<Vec<_>>(),
             }),
@@ -248,7 +282,7 @@ impl Form {
         }
         let (kind, api_version) = match self.view {
             View::Object => (resource.kind.clone(), resource.api_version()),
-            View::Metadata => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
+            View::Metadata { .. } => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
             View::Table(_) => {
                 let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
                 return json!({

@@ -45,6 +45,11 @@ impl Target {
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return Ok(Self::Path(path.to_owned())),
         };
+        // The older way to watch; clients still have it (upstream: `specialVerbs`).
+        let (legacy_watch, rest) = match rest {
+            ["watch", tail @ ..] if !tail.is_empty() && *method == Method::GET => (true, tail),
+            _ => (false, rest),
+        };
         let (namespace, rest) = match rest {
             // A namespace is an object itself, and /status and /finalize are its subresources.
             ["namespaces", namespace, tail @ ..] if !matches!(tail, [] | ["status" | "finalize"]) => {
@@ -58,9 +63,9 @@ impl Target {
         let subresource = part(2);
         let watch = query.flag("watch");
         let verb = match *method {
-            Method::GET | Method::HEAD if name.is_empty() && watch => "watch",
-            Method::GET | Method::HEAD if name.is_empty() => "list",
-            Method::GET | Method::HEAD => "get",
+            Method::GET if legacy_watch || name.is_empty() && watch => "watch",
+            Method::GET if name.is_empty() => "list",
+            Method::GET => "get",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
@@ -96,6 +101,13 @@ impl Query {
             .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
             .map(|(key, value)| (decode(key), decode(value)))
             .collect();
+        Self(pairs)
+    }
+
+    /// The query with one more pair.
+    pub(crate) fn with(&self, key: &str, value: &str) -> Self {
+        let mut pairs = self.0.clone();
+        pairs.push((key.to_owned(), value.to_owned()));
         Self(pairs)
     }
 
@@ -150,6 +162,9 @@ mod tests {
         );
         let list = resource(&Method::GET, "/apis/apps/v1/deployments");
         assert_eq!((list.verb, &*list.group, &*list.namespace), ("list", "apps", ""));
+        let watch = resource(&Method::GET, "/api/v1/watch/namespaces/a/pods/b");
+        assert_eq!((watch.verb, &*watch.namespace, &*watch.name), ("watch", "a", "b"));
+        Target::of(&Method::HEAD, "/api/v1/namespaces/a/pods/b", &Query::default()).unwrap_err();
         let all = resource(&Method::DELETE, "/apis/apps/v1/namespaces/x/deployments");
         assert_eq!((all.verb, &*all.namespace), ("deletecollection", "x"));
         assert_eq!(

@@ -217,9 +217,22 @@ impl Status {
     }
 
     /// No media type of the `Accept` header is one that a built-in kind could have.
-    pub(crate) fn no_representation() -> Self {
-        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        Self::not_acceptable(message).generic()
+    /// Paths that can be watched name what they stream, too.
+    pub(crate) fn no_representation(streams: bool) -> Self {
+        let more = if streams {
+            ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+        } else {
+            ""
+        };
+        Self::not_acceptable(format!(
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf{more}"
+        ))
+        .generic()
+    }
+
+    /// Whether this is [`Status::no_representation`].
+    pub(crate) fn is_no_representation(&self) -> bool {
+        self.code == 406 && self.generic
     }
 
     /// The content type is not one that the method of a built-in kind takes.

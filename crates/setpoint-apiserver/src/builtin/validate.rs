@@ -4,6 +4,7 @@
 mod config;
 mod container;
 mod errors;
+mod network;
 mod pod;
 mod rbac;
 mod selector;
@@ -50,13 +51,14 @@ pub fn validate(
         ("apps", "Deployment") => workload::deployment(&mut errors, new, old),
         ("apps", "ReplicaSet") => workload::replica_set(&mut errors, new, old),
         ("", "ReplicationController") => workload::replication_controller(&mut errors, new),
-        ("networking.k8s.io", "Ingress") => service::ingress(&mut errors, new),
-        ("networking.k8s.io", "IngressClass") => service::ingress_class(&mut errors, new, old),
+        ("networking.k8s.io", "Ingress") => network::ingress(&mut errors, new),
+        ("networking.k8s.io", "NetworkPolicy") => network::policy(&mut errors, new),
+        ("networking.k8s.io", "IngressClass") => network::ingress_class(&mut errors, new, old),
         ("node.k8s.io", "RuntimeClass") => config::runtime_class(&mut errors, new, old),
         ("apps", "DaemonSet") => workload::daemon_set(&mut errors, new, old),
         ("apps", "ControllerRevision") => workload::controller_revision(&mut errors, new, old),
         ("batch", "Job") => workload::job(&mut errors, new, old),
-        ("batch", "CronJob") => workload::cron_job(&mut errors, new),
+        ("batch", "CronJob") => workload::cron_job(&mut errors, new, old),
         ("policy", "PodDisruptionBudget") => workload::disruption_budget(&mut errors, new),
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => rbac::role(&mut errors, kind, new),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {

@@ -128,6 +128,12 @@ impl Registry {
         let policy = class.as_ref().and_then(|class| class["preemptionPolicy"].as_str());
         let policy = policy.unwrap_or("PreemptLowerPriority").to_owned();
         let priority = class.as_ref().and_then(|class| class["value"].as_i64()).unwrap_or_default();
+        if let Some(given) = pod["spec"]["priority"].as_i64().filter(|given| *given != priority) {
+            let why = format!(
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
+            );
+            return Err(Status::forbidden(resource.subject(pod.meta("name")), &why));
+        }
         let spec = fields(&mut pod["spec"]);
         if let Some(class) = &class {
             spec.insert("priorityClassName".to_owned(), class.meta("name").into());

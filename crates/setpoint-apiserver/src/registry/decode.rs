@@ -2,6 +2,8 @@
 
 mod json;
 
+use std::fmt::Write as _;
+
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value};
@@ -39,12 +41,64 @@ fn parse_object_json(body: &[u8]) -> Result<(Value, Vec<String>)> {
         .map_err(|error| Status::bad_request(format!("error decoding the body as JSON: {error}")))
 }
 
-/// As [`parse_body`], and the fields that a JSON body gives more than once: the last one counts, and the writer is told.
-pub(crate) fn parse_object(headers: &HeaderMap, body: &[u8]) -> Result<(Value, Vec<String>)> {
-    match media_type(headers).as_str() {
-        "application/json" | "*/*" => parse_object_json(body),
-        _ => Ok((parse_body(headers, body)?, Vec::new())),
+/// As [`parse_body`], for an object of `resource`, and the fields that a JSON body gives more than once: the last one counts,
+/// and the writer is told.
+pub(crate) fn parse_object(
+    resource: &Resource,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<(Value, Vec<String>)> {
+    if !matches!(media_type(headers).as_str(), "application/json" | "*/*") {
+        return Ok((parse_body(headers, body)?, Vec::new()));
     }
+    let unread = |why: &str| {
+        unrecognized(resource, &format!("couldn't get version/kind; json parse error: {why}"), body)
+    };
+    let (value, duplicates) = json::parse(body).map_err(|error| {
+        if error.is_eof() {
+            return unread("unexpected end of JSON input");
+        }
+        Status::bad_request(format!("error decoding the body as JSON: {error}"))
+    })?;
+    let kind = match &value {
+        Value::Object(fields) => {
+            let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+            if kind.is_empty() && resource.custom().is_some() {
+                let text = String::from_utf8_lossy(body);
+                return Err(unrecognized(resource, &format!("Object 'Kind' is missing in '{text}'"), body));
+            }
+            return Ok((value, duplicates));
+        }
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => return Ok((Value::Object(Map::new()), duplicates)),
+    };
+    Err(unread(&format!(
+        r#"json: cannot unmarshal {kind} into Go value of type struct {{ APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }}"#
+    )))
+}
+
+/// The body is no object of the resource; worded as Go's codecs do, with the beginning of the body: as text where it looks like an
+/// object, else as bytes (`summarizeData`).
+fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Status {
+    const SHOWN: usize = 128;
+    let start = &body[..body.len().min(SHOWN)];
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    let shown = match body {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => String::from_utf8_lossy(start).into_owned(),
+        _ => start.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        }),
+    };
+    let kind = &resource.kind;
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"
+    ))
 }
 
 pub(super) fn parse_yaml(body: &[u8]) -> Result<Value> {

@@ -103,7 +103,13 @@ impl Registry {
             if options.dry_run {
                 return Ok(Written { code: 200, object: Answer::Draft(new), warnings });
             }
-            let Ok(written) = self.commit(place, &stored, new, finished) else { continue };
+            if finished {
+                // Upstream's store deletes what it has, so watchers see the last version; the writer sees what he wrote, which
+                // never got a version of its own (`deleteWithoutFinalizers`).
+                let Ok(_) = self.commit(place, &stored, old.clone(), true) else { continue };
+                return Ok(Written { code: 200, object: Answer::Draft(new), warnings });
+            }
+            let Ok(written) = self.commit(place, &stored, new, false) else { continue };
             return Ok(Written { code: 200, object: Answer::Stored(written), warnings });
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct WatchStream {
     pub(crate) resource: Arc<Resource>,
     namespace: String,
     options: ListOptions,
-    /// Everything up to this revision was delivered.
+    /// Everything up to this revision was delivered, or is not wanted: it may lie in the future.
     position: u64,
     initial: Vec<WatchEvent>,
     changed: Receiver<u64>,
@@ -79,9 +79,6 @@ impl Registry {
         })?;
         let changed = self.store.subscribe(&resource.storage);
         let now = self.store.snapshot(&resource.storage);
-        if wanted > now.revision {
-            return Err(Status::too_large_version(wanted, now.revision));
-        }
         let streaming_list = options.send_initial_events == Some(true);
         let from_now = streaming_list || (wanted == 0 && options.send_initial_events.is_none());
         let mut position = wanted;
@@ -139,7 +136,7 @@ impl WatchStream {
             self.changed.borrow_and_update();
             match self.registry.store.events_after(&self.resource.storage, self.position) {
                 Ok((events, revision)) => {
-                    self.position = revision;
+                    self.position = revision.max(self.position);
                     let events: Vec<_> = events.into_iter().filter_map(|event| self.see(event)).collect();
                     if !events.is_empty() {
                         return Some(events);
@@ -188,7 +185,7 @@ impl WatchStream {
         // Nothing of this resource happened since `position`, so the present is as good and lets clients resume later.
         let (events, revision) =
             self.registry.store.events_after(&self.resource.storage, self.position).ok()?;
-        if !events.is_empty() {
+        if !events.is_empty() || revision < self.position {
             return None;
         }
         self.position = revision;

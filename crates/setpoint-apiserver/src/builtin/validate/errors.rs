@@ -1,7 +1,7 @@
 //! A list of errors in the making, and the checks that many kinds share.
 
 use serde_json::Value;
-use setpoint_schema::{FieldError, FieldPath};
+use setpoint_schema::{ErrorKind, FieldError, FieldPath};
 
 use crate::{
     builtin::{
@@ -9,6 +9,7 @@ use crate::{
         edit::{is_empty, text},
     },
     object_meta::{LABEL_VALUE, NameRule, check_qualified, is_label_value},
+    status::GoValue,
 };
 
 pub const IMMUTABLE: &str = "field is immutable";
@@ -28,6 +29,25 @@ impl Errors {
 
     pub fn invalid(&mut self, path: &FieldPath, value: impl Into<Value>, detail: impl Into<String>) {
         self.0.push(FieldError::invalid(path, value, detail));
+    }
+
+    /// An invalid value as upstream's structs print.
+    pub fn invalid_struct(&mut self, path: &FieldPath, value: &GoValue, detail: &str) {
+        let detail = format!("{value}: {detail}");
+        self.0.push(FieldError { kind: ErrorKind::Invalid, path: path.clone(), value: None, detail });
+    }
+
+    /// An unsupported value as upstream's structs print.
+    pub fn unsupported_struct(&mut self, path: &FieldPath, value: &GoValue, supported: &[&str]) {
+        let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
+        let detail = format!("{value}: supported values: {}", supported.join(", "));
+        self.0.push(FieldError { kind: ErrorKind::NotSupported, path: path.clone(), value: None, detail });
+    }
+
+    /// A duplicate as upstream's structs print.
+    pub fn duplicate_struct(&mut self, path: &FieldPath, value: &GoValue) {
+        let detail = value.to_string();
+        self.0.push(FieldError { kind: ErrorKind::Duplicate, path: path.clone(), value: None, detail });
     }
 
     pub fn required(&mut self, path: &FieldPath, detail: &str) {
@@ -192,6 +212,14 @@ impl Errors {
                 self.invalid(&path, number.clone(), "must be greater than or equal to 0");
             }
             _ => {}
+        }
+    }
+
+    /// A percentage of at most 100, or a number (upstream: `IsNotMoreThan100Percent`).
+    pub fn at_most_all(&mut self, object: &Value, path: &FieldPath, key: &str) {
+        let percent = object[key].as_str().and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
+        if percent.is_some_and(|percent| percent > 100) {
+            self.invalid(&path.child(key), object[key].clone(), "must not be greater than 100%");
         }
     }
 

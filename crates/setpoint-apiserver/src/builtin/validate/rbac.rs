@@ -3,10 +3,14 @@
 use serde_json::Value;
 use setpoint_schema::FieldPath;
 
-use super::{errors::Errors, selector};
+use super::{
+    errors::{Errors, IMMUTABLE},
+    selector,
+};
 use crate::{
     builtin::edit::{list, text},
     object_meta::NameRule,
+    status::GoValue,
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -91,7 +95,9 @@ pub fn binding(errors: &mut Errors, kind: &str, new: &Value, old: Option<&Value>
             other => errors.unsupported(&path.child("kind"), other, &["ServiceAccount", "User", "Group"]),
         }
     }
-    if let Some(old) = old {
-        errors.immutable(new, old, &FieldPath::root(), "roleRef");
+    if old.is_some_and(|old| old["roleRef"] != *reference) {
+        let given = |key: &str| GoValue::Plain(text(reference, key).into());
+        let shown = vec![("APIGroup", given("apiGroup")), ("Kind", given("kind")), ("Name", given("name"))];
+        errors.invalid_struct(&path, &GoValue::Struct(shown), IMMUTABLE);
     }
 }

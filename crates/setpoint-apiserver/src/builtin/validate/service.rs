@@ -9,6 +9,7 @@ use super::errors::{Errors, IMMUTABLE};
 use crate::{
     builtin::edit::{list, text},
     object_meta::NameRule,
+    status::GoValue,
 };
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -83,27 +84,22 @@ fn ports(errors: &mut Errors, spec: &Value, path: &FieldPath, kind: &str) {
             errors.forbidden(&path.child("nodePort"), "may not be used when `type` is 'ClusterIP'");
         }
         if !pairs.insert((text(port, "protocol"), port["port"].as_i64())) {
-            errors.duplicate(&path, serde_json::json!({"Protocol": port["protocol"], "Port": port["port"]}));
+            errors.duplicate_struct(
+                &path,
+                &GoValue::Struct(vec![
+                    ("Name", GoValue::Plain("".into())),
+                    ("Protocol", GoValue::Plain(port["protocol"].clone())),
+                    ("AppProtocol", GoValue::Plain(Value::Null)),
+                    ("Port", GoValue::Plain(port["port"].clone())),
+                    ("TargetPort", GoValue::Plain(0.into())),
+                    ("NodePort", GoValue::Plain(0.into())),
+                ]),
+            );
         }
     }
 }
 
-/// Checks an ingress: that it leads anywhere at all.
-pub fn ingress(errors: &mut Errors, new: &Value) {
-    let spec = &new["spec"];
-    if spec["defaultBackend"].is_null() && list(spec, "rules").is_empty() {
-        let detail = "either `defaultBackend` or `rules` must be specified";
-        errors.invalid(&FieldPath::from("spec"), spec.clone(), detail);
-    }
-}
-
 /// Checks an endpoint slice.
-pub fn ingress_class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
-    if let Some(old) = old {
-        errors.immutable(&new["spec"], &old["spec"], &FieldPath::from("spec"), "controller");
-    }
-}
-
 pub fn slice(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let root = FieldPath::root();
     if errors.present(new, &root, "addressType") {

@@ -58,6 +58,10 @@ pub fn claim_spec(errors: &mut Errors, spec: &Value, path: &FieldPath) {
     for mode in modes.iter().filter_map(Value::as_str).filter(|mode| !MODES.contains(mode)) {
         errors.unsupported(&path.child("accessModes"), mode, &MODES);
     }
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        let detail = "may not use ReadWriteOncePod with other access modes";
+        errors.forbidden(&path.child("accessModes"), detail);
+    }
     let size = path.child("resources").key("storage");
     match spec["resources"]["requests"].get("storage") {
         None => errors.required(&size, ""),

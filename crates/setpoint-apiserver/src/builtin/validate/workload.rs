@@ -7,6 +7,7 @@ use super::{errors::Errors, pod, selector, storage};
 use crate::{
     builtin::edit::{is_empty, list, text},
     object_meta::NameRule,
+    status::GoValue,
 };
 
 /// Checks `spec.selector` and `spec.template`, and that one selects the other.
@@ -91,10 +92,20 @@ pub fn stateful_set(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         "OnDelete" => {
             if !strategy["rollingUpdate"].is_null() {
                 let detail = "only allowed for updateStrategy 'RollingUpdate'";
-                errors.invalid(&rolling, strategy["rollingUpdate"].clone(), detail);
+                let given = |key: &str| GoValue::Plain(strategy["rollingUpdate"][key].clone());
+                let shown =
+                    vec![("Partition", given("partition")), ("MaxUnavailable", given("maxUnavailable"))];
+                errors.invalid_struct(&rolling, &GoValue::Struct(shown), detail);
             }
         }
-        _ => errors.invalid(&strategy_path, strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'"),
+        other => errors.invalid_struct(
+            &strategy_path,
+            &GoValue::Struct(vec![
+                ("Type", GoValue::Plain(other.into())),
+                ("RollingUpdate", GoValue::Plain(strategy["rollingUpdate"].clone())),
+            ]),
+            "must be 'RollingUpdate' or 'OnDelete'",
+        ),
     }
     let retention = path.child("persistentVolumeClaimRetentionPolicy");
     for key in ["whenDeleted", "whenScaled"] {
@@ -104,6 +115,12 @@ pub fn stateful_set(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let service = text(spec, "serviceName");
     if !service.is_empty() {
         errors.name(&path.child("serviceName"), service, NameRule::Label);
+    }
+    // Claims become volumes of the pods, beside those of the template.
+    let volumes = list(&spec["template"]["spec"], "volumes").len();
+    for (index, claim) in claims.iter().enumerate() {
+        let path = path.child("template.spec.volumes").index(volumes + index).child("name");
+        errors.name(&path, claim, NameRule::Label);
     }
     for (index, template) in templates.iter().enumerate() {
         let path = path.child("volumeClaimTemplates").index(index).child("spec");
@@ -144,6 +161,7 @@ pub fn deployment(errors: &mut Errors, new: &Value, old: Option<&Value>) {
             let update = &strategy["rollingUpdate"];
             errors.count_or_percent(update, &rolling, "maxUnavailable");
             errors.count_or_percent(update, &rolling, "maxSurge");
+            errors.at_most_all(update, &rolling, "maxUnavailable");
             if is_zero(&update["maxUnavailable"]) && is_zero(&update["maxSurge"]) {
                 let path = rolling.child("maxUnavailable");
                 errors.invalid(&path, update["maxUnavailable"].clone(), "may not be 0 when `maxSurge` is 0");
@@ -199,7 +217,14 @@ pub fn daemon_set(errors: &mut Errors, new: &Value, old: Option<&Value>) {
                 errors.required(&rolling.child("maxUnavailable"), "cannot be 0 when maxSurge is 0");
             }
         }
-        other => errors.unsupported(&strategy_path, other, &["RollingUpdate", "OnDelete"]),
+        other => errors.unsupported_struct(
+            &strategy_path,
+            &GoValue::Struct(vec![
+                ("Type", GoValue::Plain(other.into())),
+                ("RollingUpdate", GoValue::Plain(strategy["rollingUpdate"].clone())),
+            ]),
+            &["RollingUpdate", "OnDelete"],
+        ),
     }
     if let Some(old) = old {
         errors.immutable(spec, &old["spec"], &path, "selector");
@@ -276,8 +301,22 @@ fn job_spec(errors: &mut Errors, spec: &Value, path: &FieldPath) {
     }
 }
 
-pub fn cron_job(errors: &mut Errors, new: &Value) {
+/// The longest name of a cron job: those of its jobs have eleven characters more (upstream: `ValidateCronJobCreate`).
+const CRON_JOB_NAME: usize = 52;
+
+pub fn cron_job(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let (spec, path) = (&new["spec"], FieldPath::from("spec"));
+    let name = text(&new["metadata"], "name");
+    if old.is_none() && name.len() > CRON_JOB_NAME {
+        let detail = format!("must be no more than {CRON_JOB_NAME} characters");
+        errors.invalid(&FieldPath::from("metadata.name"), name, detail);
+    }
+    let zone = text(spec, "timeZone");
+    // A machine without a database of time zones knows none.
+    let known = jiff::tz::db().is_definitively_empty() || jiff::tz::TimeZone::get(zone).is_ok();
+    if !zone.is_empty() && !known {
+        errors.invalid(&path.child("timeZone"), zone, format!("unknown time zone {zone}"));
+    }
     if errors.present(spec, &path, "schedule") {
         let schedule = text(spec, "schedule");
         let fields: Vec<_> = schedule.split_whitespace().collect();
@@ -301,14 +340,20 @@ pub fn disruption_budget(errors: &mut Errors, new: &Value) {
     let (spec, path) = (&new["spec"], FieldPath::from("spec"));
     let given = |key: &str| !is_empty(&spec[key]);
     if given("minAvailable") && given("maxUnavailable") {
-        errors.invalid(&path, spec.clone(), "minAvailable and maxUnavailable cannot be both set");
+        let field = |key: &str| GoValue::Plain(spec[key].clone());
+        let shown = vec![
+            ("MinAvailable", field("minAvailable")),
+            ("Selector", field("selector")),
+            ("MaxUnavailable", field("maxUnavailable")),
+            ("UnhealthyPodEvictionPolicy", field("unhealthyPodEvictionPolicy")),
+        ];
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.invalid_struct(&path, &GoValue::Struct(shown), detail);
     }
+    errors.one_of(spec, &path, "unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"]);
     for key in ["minAvailable", "maxUnavailable"] {
         errors.count_or_percent(spec, &path, key);
-        let percent = spec[key].as_str().and_then(|text| text.strip_suffix('%')?.parse::<u64>().ok());
-        if percent.is_some_and(|percent| percent > 100) {
-            errors.invalid(&path.child(key), spec[key].clone(), "must not be greater than 100%");
-        }
+        errors.at_most_all(spec, &path, key);
     }
     selector::check(errors, &spec["selector"], &path.child("selector"));
 }
