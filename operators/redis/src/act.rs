@@ -44,9 +44,11 @@ pub async fn act(
     cx: &Context<RedisCluster>,
 ) -> Result<()> {
     let key = Key::of(&**cx.object());
-    let order = async |pod: &str, name: &'static str, command: Command| {
+    let order = async |pod: &str, name: &'static str, command: Command| -> Result<()> {
+        // An order takes seconds at most, so that it ends before another replica can lead.
+        cx.term().check()?;
         let outcome = monitors.order(&key, pod, command).await;
-        outcome.map_err(|source| ActError::Order { pod: pod.to_owned(), command: name, source })
+        Ok(outcome.map_err(|source| ActError::Order { pod: pod.to_owned(), command: name, source })?)
     };
     match step {
         Step::Record(_) | Step::Wait(_) | Step::Settled => {}

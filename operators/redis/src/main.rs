@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use setpoint::Election;
+
+/// The Lease of the replica that works: two at once would cut each other's connections to the servers.
+const LEASE: &str = "redis-operator.cache.example.com";
+
 fn main() -> ExitCode {
-    redis_operator::operator().main()
+    redis_operator::operator().election(Election::new(LEASE)).main()
 }
