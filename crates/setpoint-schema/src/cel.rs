@@ -2,6 +2,7 @@
 
 mod check;
 mod complexity;
+mod cost;
 mod rule;
 mod value;
 
@@ -25,12 +26,28 @@ use crate::{
 /// The functions of rules. `type` and the names of types are missing from the crate; types are strings here.
 static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(|| {
     let mut context = Context::default().with_all();
+    context.add_function("lists.range", |count: i64| range(count));
     context.add_function("type", |This(value): This<cel::Value>| type_name(&value).to_owned());
     for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
         context.add_variable_from_value(name, cel::Value::String(Arc::new(name.to_owned())));
     }
     context
 });
+
+/// The most items of a list that `lists.range` makes out of nothing.
+const MAX_RANGE: usize = 10_000;
+
+fn range(count: i64) -> Result<cel::Value, cel::ExecutionError> {
+    match usize::try_from(count) {
+        Ok(length) if length <= MAX_RANGE => {
+            Ok(cel::Value::List(Arc::new((0..count).map(cel::Value::Int).collect())))
+        }
+        _ => {
+            let message = format!("the size must be from 0 to {MAX_RANGE}, not {count}");
+            Err(cel::ExecutionError::function_error("lists.range", message))
+        }
+    }
+}
 
 fn type_name(value: &cel::Value) -> &'static str {
     match value {
@@ -53,7 +70,7 @@ fn type_name(value: &cel::Value) -> &'static str {
 ///
 /// Rules see the object as Kubernetes shows it to them: escaped field names, `date-time`, `duration` and `byte` strings
 /// as such, numbers by their declared type, `oldSelf` for transition rules and as an optional value with
-/// `optionalOldSelf`. A rule whose nested loops would turn too often for the size of a value fails instead of running.
+/// `optionalOldSelf`. A rule that would cost too much for the size of a value fails instead of running.
 #[derive(Debug)]
 pub struct Rules {
     schema: Schema,

@@ -21,8 +21,6 @@ pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,
     /// Whether it can be a boolean at all.
     pub(super) may_be_bool: bool,
-    /// How deep its loops (`all`, `exists`, `map`, …) are nested.
-    pub(super) loops: u32,
 }
 
 /// A name that cannot be.
@@ -62,18 +60,15 @@ pub(super) fn examine(
     let mut scope = Scope::new();
     scope.insert("self".into(), Some(schema.clone()));
     scope.insert("oldSelf".into(), (!old_is_optional).then(|| schema.clone()));
-    let mut check = Check { context, problems: Vec::new(), nested: 0, deepest: 0 };
+    let mut check = Check { context, problems: Vec::new() };
     let result = check.visit(expression, &scope);
     let may_be_bool = result.is_none_or(|schema| schema.node.kind.is_none_or(|kind| kind == Type::Boolean));
-    Findings { problems: check.problems, may_be_bool, loops: check.deepest }
+    Findings { problems: check.problems, may_be_bool }
 }
 
 struct Check<'a> {
     context: &'a Context<'a>,
     problems: Vec<Problem>,
-    /// The loops around the place that is being visited.
-    nested: u32,
-    deepest: u32,
 }
 
 impl Check<'_> {
@@ -143,11 +138,8 @@ impl Check<'_> {
                 } else {
                     scope.insert(comprehension.iter_var.clone(), item);
                 }
-                self.nested += 1;
-                self.deepest = self.deepest.max(self.nested);
                 self.visit(&comprehension.loop_cond, &scope);
                 self.visit(&comprehension.loop_step, &scope);
-                self.nested -= 1;
                 self.visit(&comprehension.result, &scope);
                 None
             }
@@ -164,7 +156,12 @@ impl Check<'_> {
                 }
                 None
             }
-            Expr::Struct(_) | Expr::Literal(_) | Expr::Unspecified => None,
+            // Rules know no types with names; the interpreter would panic.
+            Expr::Struct(object) => {
+                self.undeclared(&object.type_name);
+                None
+            }
+            Expr::Literal(_) | Expr::Unspecified => None,
         }
     }
 

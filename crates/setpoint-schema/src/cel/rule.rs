@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube_cel::cel::{self, Context, ExecutionError, Program, objects::OptionalValue};
 use serde_json::Value;
 
-use super::{CONTEXT, RuleError, check, complexity, value::to_cel};
+use super::{CONTEXT, RuleError, check, complexity, cost, value::to_cel};
 use crate::{
     field_error::{FieldError, FieldPath},
     schema::Schema,
@@ -15,18 +15,12 @@ use crate::{
 const REASONS: [&str; 4] =
     ["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
 
-/// How often the innermost loop of a rule may turn, reckoned from the longest list or map of the value: seconds of work. Nothing can
-/// stop a rule that runs. Upstream reckons costs for each operation (`PerCallLimit`).
-const MAX_TURNS: u64 = 25_000_000;
-
 /// A compiled rule.
 #[derive(Debug)]
 pub(super) struct Rule {
     /// The expression, without the white space around it.
     text: String,
     program: Program,
-    /// How deep its loops are nested.
-    loops: u32,
     message: Option<String>,
     message_program: Option<Program>,
     reason: Option<String>,
@@ -80,7 +74,6 @@ impl Rule {
         let is_transition = program.references().has_variable("oldSelf");
         Ok(Self {
             program,
-            loops: found.loops,
             message: text("message").filter(|text| !text.is_empty()),
             message_program,
             reason: text("reason"),
@@ -96,8 +89,10 @@ impl Rule {
         self.message.as_deref().unwrap_or(&self.text)
     }
 
-    fn failure(&self, context: &Context<'_>) -> String {
-        let message = self.message_program.as_ref().and_then(|program| match program.execute(context) {
+    fn failure(&self, new: &Value, old: Option<&Value>, context: &Context<'_>) -> String {
+        let program = self.message_program.as_ref();
+        let program = program.filter(|program| cost::reckon(program.expression(), new, old) <= cost::LIMIT);
+        let message = program.and_then(|program| match program.execute(context) {
             Ok(cel::Value::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
                 Some(text.trim().to_owned())
             }
@@ -123,7 +118,6 @@ pub(super) fn evaluate(
     errors: &mut Vec<FieldError>,
 ) {
     let unchanged = old == Some(new);
-    let longest = longest(new).max(old.map_or(0, longest));
     let mut scope = context.new_inner_scope();
     scope.add_variable_from_value("self", to_cel(schema, new));
     let old_value = old.map(|old| to_cel(schema, old));
@@ -131,7 +125,7 @@ pub(super) fn evaluate(
         if rule.is_transition && old.is_none() && !rule.optional_old_self {
             continue;
         }
-        if longest.checked_pow(rule.loops).is_none_or(|turns| turns > MAX_TURNS) {
+        if cost::reckon(rule.program.expression(), new, old) > cost::LIMIT {
             let why = "no further validation rules will be run due to call cost exceeds limit for rule";
             errors.push(broken(schema, path, format!("{why}: {}", rule.name())));
             return;
@@ -149,7 +143,7 @@ pub(super) fn evaluate(
             Ok(cel::Value::Bool(true)) => continue,
             // A value that did not change may keep what was once valid.
             _ if unchanged && !rule.is_transition => continue,
-            Ok(cel::Value::Bool(false)) => failed(rule, schema, new, path, &scope),
+            Ok(cel::Value::Bool(false)) => failed(rule, schema, new, old, path, &scope),
             Ok(other) => {
                 broken(schema, path, format!("rule must evaluate to a bool, not {other:?}: {}", rule.name()))
             }
@@ -161,23 +155,20 @@ pub(super) fn evaluate(
     }
 }
 
-/// The number of items in the longest list or map of a value.
-fn longest(value: &Value) -> u64 {
-    let (count, below) = match value {
-        Value::Array(items) => (items.len(), items.iter().map(longest).max()),
-        Value::Object(fields) => (fields.len(), fields.values().map(longest).max()),
-        _ => (0, None),
-    };
-    (count as u64).max(below.unwrap_or_default())
-}
-
 /// A rule that evaluated to false.
-fn failed(rule: &Rule, schema: &Schema, value: &Value, path: &FieldPath, scope: &Context<'_>) -> FieldError {
+fn failed(
+    rule: &Rule,
+    schema: &Schema,
+    value: &Value,
+    old: Option<&Value>,
+    path: &FieldPath,
+    scope: &Context<'_>,
+) -> FieldError {
     let path = match &rule.field_path {
         Some(below) => path.child(below),
         None => path.clone(),
     };
-    let detail = rule.failure(scope);
+    let detail = rule.failure(value, old, scope);
     // Objects and lists are too long for a message.
     let composed = matches!(value, Value::Object(_) | Value::Array(_)) && schema.node.kind.is_some();
     let mut error = match rule.reason.as_deref() {
@@ -215,6 +206,57 @@ mod tests {
 
     use super::super::Rules;
     use super::*;
+
+    #[test]
+    fn what_would_fill_memory_or_take_for_ever_is_not_begun() {
+        let outcome = |rule: &str, value: Value| {
+            let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}], "properties": {
+                "s": {"type": "string"}, "t": {"type": "string"},
+                "l": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "string"}}}},
+            }});
+            let rules = Rules::compile(&Schema::from_openapi(&schema).unwrap()).unwrap();
+            rules.validate(&value, None).first().map(ToString::to_string).unwrap_or_default()
+        };
+        let items = |count: usize| json!(vec![json!({"n": "abc"}); count]);
+        let long = json!({"s": "ab".repeat(100_000), "l": items(2000)});
+        let doubling = (0..40).rfold("true".to_owned(), |inner, level| {
+            let before = if level == 0 { "self.s".to_owned() } else { format!("a{}", level - 1) };
+            format!("[{before} + {before}].all(a{level}, {inner})")
+        });
+        for rule in [
+            "self.s.split('').all(a, self.s.split('').all(b, a == b))",
+            "self.s.replace('', self.s).size() > 1",
+            "self.l.all(x, self.s.replace('a', 'bb').size() > 1 && self.s.matches('(a|b)*c'))",
+            "self.l.all(x, self.l.all(y, self.l.size() > 1))",
+            "self.l.map(x, self.s).join(',').size() > 1",
+            "self.s.split('').distinct().size() > 1",
+            &doubling,
+        ] {
+            let seen = outcome(rule, long.clone());
+            assert!(seen.contains("call cost exceeds limit for rule: "), "{rule}: {seen:?}");
+        }
+        // What users write, of usual sizes; the long string beside it does not count.
+        let usual = json!({"s": "a-b-c".repeat(20), "t": "x".repeat(200_000), "l": items(1000)});
+        for rule in [
+            "self.l.all(x, x.n.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && x.n.size() < 64)",
+            "self.l.all(x, self.l.exists(y, y.n == x.n))",
+            "self.l.filter(x, x.n == 'abc').size() == self.l.map(x, x.n).size()",
+            "self.s.split('-').all(part, part.size() > 0 && part.replace('a', 'bb').lowerAscii() != 'x')",
+            "self.s.startsWith('a') && self.t.size() == 200000 && !self.t.contains('y')",
+            "lists.range(3).all(x, x < 3)",
+        ] {
+            assert_eq!(outcome(rule, usual.clone()), "", "{rule}");
+        }
+        let seen = outcome("lists.range(1000000000).size() > 1", usual);
+        assert!(seen.contains("the size must be from 0 to 10000"), "{seen}");
+    }
+
+    #[test]
+    fn messages_of_types_are_refused() {
+        let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": "Foo{a: 1} == self"}]});
+        let errors = Rules::compile(&Schema::from_openapi(&schema).unwrap()).unwrap_err();
+        assert!(errors[0].problem.contains("undeclared reference to 'Foo'"), "{errors:?}");
+    }
 
     #[test]
     fn loops_that_would_never_end_are_not_begun() {
