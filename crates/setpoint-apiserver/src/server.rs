@@ -1,5 +1,6 @@
 //! The API server as its users hold it: built once, cheap to clone.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -212,11 +213,13 @@ impl ApiServer {
     }
 
     /// Every resource that objects have been written of, and then each other one at its first object. For controllers
-    /// that need no watch before there is something to watch.
+    /// that need no watch before there is something to watch. A resource comes again, in another version, when the
+    /// version in which it came is served no longer.
     pub fn on_first_use(&self) -> FirstUses {
         FirstUses {
             receiver: self.inner.registry.store.first_uses(),
             registry: Arc::clone(&self.inner.registry),
+            given: BTreeMap::new(),
         }
     }
 
@@ -257,6 +260,8 @@ impl ResourceName {
 pub struct FirstUses {
     receiver: UnboundedReceiver<Arc<str>>,
     registry: Arc<Registry>,
+    /// The version in which each resource was given.
+    given: BTreeMap<Arc<str>, String>,
 }
 
 impl Stream for FirstUses {
@@ -268,10 +273,15 @@ impl Stream for FirstUses {
                 return Poll::Ready(None);
             };
             let all = self.registry.catalog.all();
+            let mut served = all.iter().filter(|resource| resource.storage == storage);
             // A definition that is gone again has nothing to watch.
-            if let Some(found) = all.iter().find(|resource| resource.storage == storage) {
-                return Poll::Ready(Some(ResourceName::of(found)));
+            let Some(found) = served.clone().next() else { continue };
+            let given = self.given.get(&storage);
+            if given.is_some_and(|version| served.any(|resource| resource.version == *version)) {
+                continue;
             }
+            self.given.insert(storage, found.version.clone());
+            return Poll::Ready(Some(ResourceName::of(found)));
         }
     }
 }

@@ -295,6 +295,14 @@ impl Store {
         Ok((events, state.revision))
     }
 
+    /// Tells those who asked for [`first_uses`](Self::first_uses) of a resource again, if it was ever written to.
+    pub(crate) fn announce_again(&self, resource: &Arc<str>) {
+        let mut state = self.state.write();
+        if state.collections.get(resource).is_some_and(|collection| collection.used) {
+            state.first_use.retain(|subscriber| subscriber.send(Arc::clone(resource)).is_ok());
+        }
+    }
+
     /// Wakes the watchers of a resource although nothing was written: they look whether it is still served.
     pub(crate) fn wake(&self, resource: &str) {
         let state = self.state.read();

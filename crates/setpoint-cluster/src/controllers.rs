@@ -1,6 +1,8 @@
 //! Starts the built-in controllers, each when first an object exists that it is for. A cluster in which nobody
 //! uses StatefulSets runs no controller and no watch for them, and boots in milliseconds.
 
+use std::collections::BTreeMap;
+
 use futures::StreamExt;
 use setpoint::{AnyController, Runtime};
 use setpoint_apiserver::{FirstUses, ResourceName};
@@ -34,7 +36,7 @@ impl Controllers {
         self
     }
 
-    /// Runs what `make` gives for each kind from its first object on.
+    /// Runs what `make` gives for each kind from its first object on; anew when the kind is served in another version.
     pub(crate) fn for_each_kind(
         mut self,
         make: impl FnMut(&ResourceName) -> Option<AnyController> + Send + 'static,
@@ -46,16 +48,27 @@ impl Controllers {
     /// Runs until `stop` is cancelled; dropping it drops all controllers at once.
     pub(crate) async fn run(mut self, mut uses: FirstUses, runtime: Runtime, stop: CancellationToken) {
         let mut running = JoinSet::new();
+        // What runs for each kind ends with the version that it watches.
+        let mut versions: BTreeMap<(String, String), CancellationToken> = BTreeMap::new();
         while let Some(Some(used)) = stop.run_until_cancelled(uses.next()).await {
             let (due, waiting): (Vec<_>, Vec<_>) = self
                 .waiting
                 .into_iter()
                 .partition(|waiting| waiting.group == used.group && waiting.plural == used.plural);
             self.waiting = waiting;
-            let mut due: Vec<_> = due.into_iter().map(|waiting| waiting.controller).collect();
-            due.extend(self.each_kind.iter_mut().filter_map(|make| make(&used)));
-            for controller in due {
-                let (runtime, stop, name) = (runtime.clone(), stop.clone(), controller.name().to_owned());
+            let version = stop.child_token();
+            let kind = (used.group.clone(), used.plural.clone());
+            if let Some(before) = versions.insert(kind, version.clone()) {
+                before.cancel();
+            }
+            let made = self.each_kind.iter_mut().filter_map(|make| make(&used));
+            let due: Vec<_> = due
+                .into_iter()
+                .map(|waiting| (waiting.controller, stop.clone()))
+                .chain(made.map(|controller| (controller, version.clone())))
+                .collect();
+            for (controller, stop) in due {
+                let (runtime, name) = (runtime.clone(), controller.name().to_owned());
                 running.spawn(async move {
                     if let Err(error) = controller.run(runtime, stop).await {
                         tracing::error!(controller = name, %error, "built-in controller has ended");

@@ -43,6 +43,7 @@ impl GarbageCollector {
             plural: used.plural.clone(),
             namespaced: used.namespaced,
         };
+        graph.leave_other_versions(&kind);
         Some(Self::controller(&kind, graph))
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use setpoint_cluster::Cluster;
@@ -304,4 +306,45 @@ async fn a_chain_of_owners_goes_from_its_end() {
         })
         .await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_collected_in_whatever_version_they_are_served() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let owner: ConfigMap = create(&client, config_map("owner", &[])).await;
+    let reference = config_map("", &[&owner])["metadata"]["ownerReferences"].clone();
+    let version = |name: &str, serves: bool, stores: bool| {
+        json!({"name": name, "served": serves, "storage": stores,
+               "schema": {"openAPIV3Schema": {"type": "object"}}})
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
+                 "versions": [version("v1alpha1", true, true)]},
+    });
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    definitions.create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
+    let gadgets = |version: &str| {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", version, "Gadget"));
+        Api::<DynamicObject>::namespaced_with(client.clone(), "default", &resource)
+    };
+    let gadget = |version: &str, name: &str| -> DynamicObject {
+        let meta = json!({"name": name, "ownerReferences": reference});
+        let api_version = format!("example.com/{version}");
+        serde_json::from_value(json!({"apiVersion": api_version, "kind": "Gadget", "metadata": meta}))
+            .unwrap()
+    };
+    gadgets("v1alpha1").create(&PostParams::default(), &gadget("v1alpha1", "first")).await.unwrap();
+    let versions =
+        json!({"spec": {"versions": [version("v1", true, true), version("v1alpha1", false, false)]}});
+    definitions.patch("gadgets.example.com", &PatchParams::default(), &Patch::Merge(versions)).await.unwrap();
+    gadgets("v1").create(&PostParams::default(), &gadget("v1", "second")).await.unwrap();
+    api::<ConfigMap>(&client).delete("owner", &DeleteParams::default()).await.unwrap();
+    eventually("what was owned is gone", async || {
+        let left = gadgets("v1").list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        if left.items.is_empty() { Ok(()) } else { Err(format!("{:?}", left.items)) }
+    })
+    .await;
 }

@@ -197,6 +197,7 @@ impl Registry {
         let definitions = self.store.snapshot(custom::STORAGE);
         let mut next = BTreeMap::new();
         let mut woken: Vec<Arc<str>> = Vec::new();
+        let mut changed: Vec<Arc<str>> = Vec::new();
         for (key, stored) in definitions.objects.iter() {
             let definition = &stored.value;
             let before = installed.remove(&key.name);
@@ -218,13 +219,16 @@ impl Registry {
                 Some(before) => {
                     // Watches of a version that is no longer served end.
                     woken.extend(before.storage());
-                    let removed = before.removed;
-                    next.insert(key.name.clone(), install(definition, stored.revision, removed));
+                    let after = install(definition, stored.revision, before.removed);
+                    changed.extend(after.storage());
+                    next.insert(key.name.clone(), after);
                     continue;
                 }
                 None => {}
             }
-            next.insert(key.name.clone(), install(definition, stored.revision, CancellationToken::new()));
+            let after = install(definition, stored.revision, CancellationToken::new());
+            changed.extend(after.storage());
+            next.insert(key.name.clone(), after);
         }
         for gone in installed.values() {
             gone.removed.cancel();
@@ -236,6 +240,9 @@ impl Registry {
         drop(installed);
         for storage in woken {
             self.store.wake(&storage);
+        }
+        for storage in changed {
+            self.store.announce_again(&storage);
         }
     }
 

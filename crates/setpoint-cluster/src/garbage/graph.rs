@@ -80,6 +80,22 @@ impl Graph {
         }
     }
 
+    /// Forgets what was seen in other versions of `kind`, which nobody watches any more.
+    pub(super) fn leave_other_versions(&self, kind: &Kind) {
+        let mut state = self.0.lock();
+        let other = |known: &Kind| {
+            known.group == kind.group && known.plural == kind.plural && known.version != kind.version
+        };
+        state.wakers.retain(|known, _| !other(known));
+        let (old, kept) =
+            std::mem::take(&mut state.uids).into_iter().partition(|((known, _), _)| other(known));
+        state.uids = kept;
+        let old: BTreeMap<(Kind, Key), String> = old;
+        for uid in old.values() {
+            state.forget(uid);
+        }
+    }
+
     /// The keys of `kind` to look at again. A later call ends the earlier stream.
     pub(super) fn wakeups(&self, kind: &Kind) -> impl Stream<Item = (Key, Cause)> + Send + use<> {
         let (sender, receiver) = mpsc::unbounded();
