@@ -4,11 +4,13 @@ mod stalling;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -139,13 +141,50 @@ async fn answer(api: ApiServer, request: Request<Incoming>) -> Result<Response<B
     let (parts, body) = request.into_parts();
     let registry = &api.inner.registry;
     let user = authn::authenticate(&parts.headers, &api.inner.tokens, registry);
-    let body = match tokio::time::timeout(BODY_TIME, read(body)).await {
-        Ok(body) => body,
-        Err(_) => Err(Status::timeout()),
-    };
+    let body = read_in_time(body).await;
     let response = match (user, body) {
         (Ok(user), Ok(body)) => dispatch::answer(api, user, Request::from_parts(parts, body)).await,
         (Err(status), _) | (_, Err(status)) => failure(&status),
     };
     Ok(response)
+}
+
+/// A request's body, unless the client takes too long for it.
+async fn read_in_time<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    tokio::time::timeout(BODY_TIME, read(body)).await.unwrap_or_else(|_| Err(Status::timeout()))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, stream};
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_given_up() {
+        let drip = stream::repeat_with(|| sleep(Duration::from_secs(7)));
+        let drip = drip.then(|pause| async {
+            pause.await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b" ")))
+        });
+        let start = Instant::now();
+        let status = read_in_time(StreamBody::new(drip)).await.unwrap_err();
+        assert_eq!((status.code, start.elapsed()), (504, BODY_TIME));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_is_read() {
+        let pieces = stream::iter(0..5).then(|_| async {
+            sleep(BODY_TIME / 6).await;
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"ab")))
+        });
+        assert_eq!(read_in_time(StreamBody::new(pieces)).await.unwrap(), "ababababab");
+    }
 }
