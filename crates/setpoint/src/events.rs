@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use setpoint_clock::{Clock, Entropy};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::{Event, Recorder};
 
@@ -26,6 +27,9 @@ use writer::Writer;
 
 /// Events that wait to be sent; more are dropped. As in client-go's event broadcaster.
 const QUEUE: usize = 1000;
+
+/// How often it is said, in a burst that goes on, how many were dropped.
+const WORD_EVERY: Duration = Duration::from_secs(60);
 
 /// Sends events to the API server. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -77,6 +81,7 @@ impl EventSender {
     /// Sends until every recorder is dropped and the queue is empty; then gives open series their final
     /// count. Bound the time of that end from outside.
     pub(crate) async fn run(mut self) {
+        let mut next_word = Instant::now() + WORD_EVERY;
         loop {
             let next = match self.writer.next_sweep() {
                 Some(at) => tokio::time::timeout_at(at, self.queue.recv()).await,
@@ -87,12 +92,21 @@ impl EventSender {
                 Ok(None) => break,
                 Err(_) => self.writer.sweep().await,
             }
-            let dropped = self.dropped.swap(0, Ordering::Relaxed);
-            if dropped > 0 {
-                tracing::warn!(dropped, "events were dropped: more than {QUEUE} waited to be sent");
+            // One line for a burst, not one for each event that made room for the next.
+            if self.queue.is_empty() || Instant::now() >= next_word {
+                self.tell_dropped();
+                next_word = Instant::now() + WORD_EVERY;
             }
         }
+        self.tell_dropped();
         self.writer.finish().await;
+    }
+
+    fn tell_dropped(&self) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::warn!(dropped, "events were dropped: more than {QUEUE} waited to be sent");
+        }
     }
 }
 

@@ -172,8 +172,16 @@ impl<T: Object> Reflector<T> {
             next = then;
             self.observer.watch_restarted(self.cache.kind());
             if pause {
-                let error = Error::from(failure).to_string();
                 let kind = self.cache.kind();
+                let error = match failure.code() {
+                    Some(404) => {
+                        format!(
+                            "the cluster does not serve {kind} in version {}: install its CRD",
+                            kind.version
+                        )
+                    }
+                    _ => Error::from(failure).to_string(),
+                };
                 if self.told.as_ref() != Some(&error) {
                     tracing::warn!(%kind, namespace = self.namespace, error, "the watch failed and is tried again");
                     self.told = Some(error.clone());
@@ -214,7 +222,7 @@ impl<T: Object> Reflector<T> {
             if line.r#type == "ERROR" {
                 return Err(Failure::event(&line.object));
             }
-            self.told = None;
+            self.works();
             let version = version_of(&line.object);
             if line.r#type == "BOOKMARK" {
                 let ends_list =
@@ -294,6 +302,13 @@ impl<T: Object> Reflector<T> {
         self.observer.watch_event(self.cache.kind());
         self.count_undecodable();
         Ok(())
+    }
+
+    /// What was told is over.
+    fn works(&mut self) {
+        if self.told.take().is_some() {
+            tracing::info!(kind = %self.cache.kind(), namespace = self.namespace, "the watch works again");
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Store<T>) -> Option<Transition<T>>) {
