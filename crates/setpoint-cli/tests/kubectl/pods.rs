@@ -70,7 +70,9 @@ fn logs_and_commands() {
 
 /// `exec -it` in a terminal that `script` makes: its size and the status arrive.
 fn a_terminal(dev: &Dev) {
-    let line = dev.shell_line("exec -it talk -c main -- sh -c 'test -t 0 && stty size; exit 4'");
+    // The command may run before the client has told its size.
+    let script = "for i in $(seq 200); do test \"$(stty size)\" = \"0 0\" || break; sleep 0.05; done; test -t 0 && stty size; exit 4";
+    let line = dev.shell_line(&format!("exec -it talk -c main -- sh -c '{script}'"));
     let output =
         Command::new("script").args(["-qec", &format!("stty rows 33 cols 77; {line}"), "/dev/null"]).output();
     let Ok(output) = output else {
