@@ -60,6 +60,14 @@ impl Resource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// The name of a built-in kind's definition.
+    pub(crate) fn definition(&self) -> Option<&'static str> {
+        match &self.shape {
+            Shape::BuiltIn { kind, .. } => Some(kind.definition),
+            Shape::Custom(_) => None,
+        }
+    }
+
     pub(crate) fn schema(&self) -> Schema {
         match &self.shape {
             Shape::BuiltIn { kind, schema } => schema

@@ -355,7 +355,9 @@ impl Call<'_> {
         let list = ListOptions::parse(&self.query)?;
         let options = self.delete_options()?;
         let (items, revision) = self.inner.registry.delete_collection(&self.place, &list, &options)?;
-        let page = ListPage { items, revision, token: None, remaining: None };
+        // Lists without a Go type of their own write an empty token.
+        let token = self.place.resource.custom().map(|_| String::new());
+        let page = ListPage { items, revision, token, remaining: None };
         Ok(self.form.list(&self.place.resource, &page, self.now()))
     }
 }

@@ -37,7 +37,8 @@ impl NameRule {
                 .chain((!is_subdomain(trimmed)).then(|| SUBDOMAIN.to_owned()))
                 .collect(),
             Self::Label => {
-                too_long(63).into_iter().chain((!is_label(trimmed)).then(|| LABEL.to_owned())).collect()
+                let wrong = || if is_subdomain(trimmed) { "must not contain dots" } else { LABEL };
+                too_long(63).into_iter().chain((!is_label(trimmed)).then(|| wrong().to_owned())).collect()
             }
             Self::PathSegment => {
                 let mut errors = Vec::new();

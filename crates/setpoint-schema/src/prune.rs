@@ -20,7 +20,7 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// Removes every field that `schema` does not know and answers which, sorted, those of `metadata` first.
+/// Removes every field that `schema` does not know and answers which, sorted; those of a custom resource's `metadata` first.
 ///
 /// `x-kubernetes-preserve-unknown-fields` keeps them, except in listed fields below it. Objects of the API have
 /// `apiVersion`, `kind` and `metadata`, listed or not.
@@ -28,7 +28,9 @@ pub fn prune(schema: &Schema, value: &mut Value) -> Vec<UnknownField> {
     let mut prune = Prune { path: String::new(), unknown: Vec::new() };
     prune.value(Some(schema), value);
     let mut unknown = prune.unknown;
-    unknown.sort_by_cached_key(|path| (!path.starts_with("metadata."), path.clone()));
+    // The metadata of custom resources is read before the rest.
+    let custom = !schema.node.builtin;
+    unknown.sort_by_cached_key(|path| (!(custom && path.starts_with("metadata.")), path.clone()));
     unknown.into_iter().map(|path| UnknownField { path }).collect()
 }
 

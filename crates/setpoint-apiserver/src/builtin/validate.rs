@@ -29,7 +29,10 @@ pub fn validate(
 ) -> Vec<FieldError> {
     let mut errors = Errors::default();
     if subresource.is_some() {
-        return Vec::new();
+        if (group, kind, subresource) == ("", "Namespace", Some("status")) {
+            config::namespace_status(&mut errors, new);
+        }
+        return errors.into_inner();
     }
     let root = FieldPath::root();
     match (group, kind) {

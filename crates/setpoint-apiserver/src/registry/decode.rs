@@ -1,5 +1,6 @@
 //! From the bytes of a request to an object.
 
+pub(super) mod go;
 mod json;
 
 use std::fmt::Write as _;

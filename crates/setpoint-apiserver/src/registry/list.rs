@@ -169,12 +169,12 @@ impl Registry {
 
     fn snapshot_for(&self, resource: &Resource, options: &ListOptions) -> Result<(Snapshot, Option<Key>)> {
         if let Some(text) = &options.token {
+            let (revision, start) = parse_token(text)?;
             if options.version.as_deref().is_some_and(|version| version != "0") {
                 return Err(Status::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let (revision, start) = parse_token(text)?;
             let now = self.store.revision();
             if revision > now {
                 return Err(Status::too_large_version(revision, now));
@@ -219,6 +219,13 @@ fn parse_token(text: &str) -> Result<(u64, Key)> {
         )
     };
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
+    // Bytes that are no JSON from the first one on: Go's decoder shows it.
+    if let Some(first) = bytes.first().filter(|first| !b"{[\"-0123456789tfn \t\r\n".contains(first)) {
+        let first = char::from(*first);
+        return Err(Status::bad_request(format!(
+            "invalid continue token: continue key is not valid: invalid character '{first}' looking for beginning of value"
+        )));
+    }
     let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     let start = token["start"].as_str().ok_or_else(invalid)?;
     let (namespace, name) = start.split_once('/').unwrap_or(("", start));

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_schema::managed::{self, UpdateRequest};
-use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, omit_empty, prune, validate};
+use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, Schema, omit_empty, prune, validate};
 
 use super::Registry;
+use super::decode::go;
 use super::options::{FieldValidation, WriteOptions};
 use crate::builtin;
 use crate::catalog::Resource;
@@ -65,7 +66,9 @@ pub(super) fn storage_form(resource: &Resource, mut object: Value) -> Value {
 /// Drops what the schema does not know, with a warning or an error, and fills in defaults.
 pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOptions) -> Result<Vec<String>> {
     let unknown = if let Some(custom) = resource.custom() {
-        custom.complete(object)
+        let unknown = custom.complete(object);
+        check_metadata(resource, object)?;
+        unknown
     } else {
         drop_nulls(object);
         let unknown = prune(&resource.schema(), object);
@@ -103,13 +106,31 @@ fn drop_nulls(value: &mut Value) {
 
 /// A value of the wrong type cannot even be decoded: 400, not 422.
 fn check_types(resource: &Resource, object: &Value) -> Result<()> {
-    match type_error(resource, object) {
-        Some(error) => Err(Status::bad_request(format!(
-            "{0} in version \"{1}\" cannot be handled as a {0}: {error}",
-            resource.kind, resource.version
-        ))),
-        None => Ok(()),
+    let Some(error) = type_error(resource, object) else { return Ok(()) };
+    let words = resource.definition().and_then(|definition| go::words(definition, &error));
+    Err(undecodable(resource, words, &error))
+}
+
+/// The metadata of custom resources has the types of everybody's.
+fn check_metadata(resource: &Resource, object: &Value) -> Result<()> {
+    const DEFINITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let Some(schema) = Schema::builtin(DEFINITION) else { return Ok(()) };
+    let errors = validate(&schema, &object["metadata"], &FieldPath::root());
+    match errors.iter().find(|error| error.kind == ErrorKind::TypeInvalid) {
+        Some(error) if object["metadata"].is_object() => {
+            Err(undecodable(resource, go::words(DEFINITION, error), error))
+        }
+        _ => Ok(()),
     }
+}
+
+fn undecodable(resource: &Resource, words: Option<String>, error: &FieldError) -> Status {
+    Status::bad_request(format!(
+        "{0} in version \"{1}\" cannot be handled as a {0}: {2}",
+        resource.kind,
+        resource.version,
+        words.unwrap_or_else(|| error.to_string())
+    ))
 }
 
 /// The first value of a wrong type.

@@ -127,6 +127,17 @@ pub fn runtime_class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     }
 }
 
+/// Only a deletion ends a namespace (upstream: `ValidateNamespaceStatusUpdate`, which names the field by its Go name).
+pub fn namespace_status(errors: &mut Errors, new: &Value) {
+    let (path, phase) = (FieldPath::from("status.Phase"), text(&new["status"], "phase"));
+    let deleting = !new["metadata"]["deletionTimestamp"].is_null();
+    if !deleting && phase != "Active" {
+        errors.invalid(&path, phase, "may only be 'Active' if `deletionTimestamp` is empty");
+    } else if deleting && phase != "Terminating" {
+        errors.invalid(&path, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
+    }
+}
+
 pub fn node(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     for (index, taint) in list(&new["spec"], "taints").iter().enumerate() {
         // As upstream, which has the wrong parent.
