@@ -185,6 +185,27 @@ fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Drops owner references that are there already, and warns of them (upstream: `dedupOwnerReferences`).
+pub(crate) fn drop_repeated_owners(object: &mut Value) -> Option<String> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let (mut kept, mut repeated) = (Vec::<Value>::new(), Vec::new());
+    for owner in owners {
+        if kept.contains(owner) {
+            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            kept.push(owner.clone());
+        }
+    }
+    if repeated.is_empty() {
+        return None;
+    }
+    object["metadata"]["ownerReferences"] = kept.into();
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        repeated.join(", ")
+    ))
+}
+
 fn owners(owners: &Value, causes: &mut Vec<Cause>) {
     let mut controller: Option<String> = None;
     for (index, owner) in owners.as_array().into_iter().flatten().enumerate() {
@@ -269,6 +290,16 @@ mod tests {
         assert!(NameRule::Label.check("a-", true).is_empty());
         assert!(NameRule::PathSegment.check("system:node", false).is_empty());
         assert_eq!(NameRule::PathSegment.check("a/b", false).len(), 1);
+    }
+
+    #[test]
+    fn an_owner_is_named_once() {
+        let (a, b) = (json!({"kind": "A", "uid": "1"}), json!({"kind": "B", "uid": "1"}));
+        let mut object = json!({"metadata": {"ownerReferences": [a, b, a]}});
+        assert!(drop_repeated_owners(&mut object).unwrap().ends_with("observed: 1"));
+        assert_eq!(object["metadata"]["ownerReferences"], json!([a, b]));
+        assert_eq!(drop_repeated_owners(&mut object), None);
+        assert_eq!(drop_repeated_owners(&mut json!({"metadata": {}})), None);
     }
 
     #[test]

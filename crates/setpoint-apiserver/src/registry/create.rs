@@ -46,6 +46,7 @@ impl Registry {
         let resource = place.resource.clone();
         check_kind(&resource, &mut object)?;
         let mut warnings = clean(&resource, &mut object, options)?;
+        warnings.extend(object_meta::drop_repeated_owners(&mut object));
         // What the server adds from here on belongs to nobody.
         track(&resource, None, &mut object, options, "", tracked, self.clock.now());
         let _defining = self.defining(&resource);

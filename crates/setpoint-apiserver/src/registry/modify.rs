@@ -79,6 +79,7 @@ impl Registry {
             set_namespace(place, &mut new)?;
             check_version(place, &new, old)?;
             warnings.extend(clean(resource, &mut new, options)?);
+            warnings.extend(object_meta::drop_repeated_owners(&mut new));
             // What the server changes from here on belongs to nobody.
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
             let _defining = self.defining(resource);

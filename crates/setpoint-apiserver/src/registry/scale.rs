@@ -72,6 +72,12 @@ fn scale_of(resource: &Resource, object: &Value) -> Value {
 impl Registry {
     pub(crate) fn get_scale(&self, place: &Place) -> Result<Value> {
         let stored = self.get(place)?;
+        if let Some(scale) = place.resource.custom().and_then(|custom| custom.scale.as_ref())
+            && at(&stored.value, &paths(&place.resource).spec).is_null()
+        {
+            // Upstream: `scaleFromCustomResource`, where the number of replicas has no default.
+            return Err(Status::internal(format!("the spec replicas field {:?} does not exist", scale.spec)));
+        }
         Ok(scale_of(&place.resource, &served(&place.resource, &stored)))
     }
 
