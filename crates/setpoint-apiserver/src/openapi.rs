@@ -15,6 +15,7 @@ use setpoint_kinds::{REF_PREFIX, definition};
 use crate::{
     catalog::{Resource, Shape},
     discovery::{etag, subresources},
+    registry::PatchKind,
 };
 
 /// What a request for `/openapi/v2` in another form than [`V2_TYPE`] is told, with status 406.
@@ -237,7 +238,7 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) 
         table
             .iter()
             .filter(|(_, verb, _)| has(verb))
-            .map(|(method, _, action)| ((*method).to_owned(), operation(action, &kind, schema)))
+            .map(|(method, _, action)| ((*method).to_owned(), operation(resource, action, &kind, schema)))
             .collect()
     };
     let with = |mut operations: Map<String, Value>, parameters: &[Value]| -> Value {
@@ -271,7 +272,7 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, schema: &str) 
         let operations = [("get", "get"), ("put", "update"), ("patch", "patch"), ("post", "create")]
             .into_iter()
             .filter(|(_, verb)| sub.verbs.contains(verb))
-            .map(|(method, _)| (method.to_owned(), operation(method, &kind, schema)))
+            .map(|(method, _)| (method.to_owned(), operation(resource, method, &kind, schema)))
             .collect();
         paths.insert(format!("{root}{scope}/{plural}/{{name}}/{}", sub.name), with(operations, &named));
     }
@@ -281,7 +282,7 @@ fn path_parameter(name: &str) -> Value {
     json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}})
 }
 
-fn operation(action: &str, kind: &Value, schema: &str) -> Value {
+fn operation(resource: &Resource, action: &str, kind: &Value, schema: &str) -> Value {
     let content = |schema: &str, types: &[&str]| -> Value {
         let schema = json!({"schema": {"$ref": format!("{REF_PREFIX}{schema}")}});
         types.iter().map(|media| ((*media).to_owned(), schema.clone())).collect::<Map<_, _>>().into()
@@ -317,15 +318,10 @@ fn operation(action: &str, kind: &Value, schema: &str) -> Value {
     });
     let body = match action {
         "post" | "put" => content(schema, &["*/*"]),
-        "patch" => content(
-            &format!("{META}.Patch"),
-            &[
-                "application/apply-patch+yaml",
-                "application/json-patch+json",
-                "application/merge-patch+json",
-                "application/strategic-merge-patch+json",
-            ],
-        ),
+        "patch" => {
+            // From this list kubectl chooses what its client-side apply sends.
+            content(&format!("{META}.Patch"), &PatchKind::media_types(resource).collect::<Vec<_>>())
+        }
         "delete" | "deletecollection" => content(&format!("{META}.DeleteOptions"), &["*/*"]),
         _ => return operation,
     };

@@ -25,19 +25,38 @@ pub(crate) enum PatchKind {
 }
 
 impl PatchKind {
+    /// With their media types, in the order in which kube-apiserver lists them.
+    const ALL: [(Self, &str); 4] = [
+        (Self::Json, "application/json-patch+json"),
+        (Self::Merge, "application/merge-patch+json"),
+        (Self::Strategic, "application/strategic-merge-patch+json"),
+        (Self::Apply, "application/apply-patch+yaml"),
+    ];
+
+    /// The patches that `resource` takes. A strategic merge follows the tags of Go types: custom resources have none.
+    fn taken_by(resource: &Resource) -> impl Iterator<Item = (Self, &'static str)> {
+        let custom = resource.custom().is_some();
+        Self::ALL.into_iter().filter(move |(kind, _)| !custom || *kind != Self::Strategic)
+    }
+
+    /// The media types of the patches that `resource` takes.
+    pub(crate) fn media_types(resource: &Resource) -> impl Iterator<Item = &'static str> {
+        Self::taken_by(resource).map(|(_, media)| media)
+    }
+
     /// The kind of patch that the content type names.
     pub(crate) fn of(headers: &HeaderMap, resource: &Resource) -> Result<Self> {
-        let custom = resource.custom().is_some();
-        match media_type(headers).as_str() {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ if custom => Err(Status::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            )),
-            _ => Err(Status::no_such_media()),
-        }
+        let wanted = media_type(headers);
+        let found = Self::taken_by(resource).find(|(_, media)| *media == wanted);
+        found.map(|(kind, _)| kind).ok_or_else(|| {
+            if resource.custom().is_none() {
+                return Status::no_such_media();
+            }
+            let media = Self::media_types(resource).collect::<Vec<_>>().join(", ");
+            Status::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: {media}"
+            ))
+        })
     }
 }
 

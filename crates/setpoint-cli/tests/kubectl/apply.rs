@@ -1,5 +1,6 @@
 //! Client-side and server-side apply.
 
+use crate::custom::{CRD, WIDGET};
 use crate::dev::{Dev, contains, text};
 
 #[test]
@@ -40,6 +41,27 @@ fn fields_that_leave_the_file_leave_the_object() {
     assert_eq!(dev.ok("get deploy d -o jsonpath={.spec.template.spec.containers[0].env[*].name}"), "B OTHER");
     assert_eq!(dev.ok("get deploy d -o jsonpath={.spec.replicas}{.metadata.labels}"), "4{\"a\":\"b\"}");
     contains(&dev.ok("apply view-last-applied deployment/d"), &["name: B"]);
+}
+
+/// kubectl sent a strategic merge patch, since the OpenAPI document of custom resources listed it.
+#[test]
+fn a_custom_resource_is_applied_again() {
+    let Some(dev) = Dev::start() else { return };
+    dev.ok_with("apply -f -", CRD);
+    dev.ok("wait --for=condition=Established crd/widgets.example.com --timeout=30s");
+    contains(&dev.ok_with("apply -f -", WIDGET), &["widget.example.com/one created"]);
+    contains(&dev.ok_with("apply -f -", WIDGET), &["unchanged"]);
+    let labelled = WIDGET.replace("name: one,", "name: one, labels: {a: b},");
+    contains(&dev.ok_with("apply -f -", &labelled), &["configured"]);
+    let larger = WIDGET.replace("size: 3", "size: 4, colour: green");
+    let difference = dev.run("diff -f -", &larger);
+    assert_eq!(difference.status.code(), Some(1), "{}", text(&difference.stderr));
+    contains(&text(&difference.stdout), &["-  size: 3", "+  size: 4"]);
+    contains(&dev.ok_with("apply -f -", &larger), &["configured"]);
+    // The label went with the file, the colour comes back to its default with the next.
+    assert_eq!(dev.ok("get widget one -o jsonpath={.metadata.labels}{.spec.size}{.spec.colour}"), "4green");
+    contains(&dev.ok_with("apply -f -", &WIDGET.replace("size: 3", "size: 5")), &["configured"]);
+    assert_eq!(dev.ok("get widget one -o jsonpath={.spec.size}{.spec.colour}"), "5blue");
 }
 
 /// What client-side apply set, server-side apply takes over without conflicts, and back.
