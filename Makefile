@@ -2,10 +2,13 @@
 .PHONY: demo test lint build deny bench conformance conformance-record clean
 
 CARGO ?= cargo
+# All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
+BUILD = $(CARGO) build --release --workspace --bins
 
 demo:
 	@scripts/install-needs demo
-	$(CARGO) run --release --package setpoint-demo --bin setpoint-demo -- $(DEMO_ARGS)
+	$(BUILD)
+	$${CARGO_TARGET_DIR:-target}/release/setpoint-demo $(DEMO_ARGS)
 
 test: lint
 	@scripts/install-needs test
@@ -16,7 +19,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 build:
-	$(CARGO) build --release --workspace
+	$(BUILD)
 
 # Licences and advisories. Needs cargo-deny: cargo install cargo-deny.
 deny:

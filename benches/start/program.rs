@@ -48,7 +48,7 @@ impl Drop for Running {
 pub(crate) fn build() -> Result<PathBuf, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "--package", "setpoint-cli"])
+        .args(["build", "--release", "--quiet", "--workspace", "--bins"])
         .stdout(Stdio::null())
         .status()
         .map_err(Failure::io("run cargo"))?;
@@ -57,7 +57,7 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     let program = folder.map(|folder| folder.join("setpoint")).filter(|program| program.is_file());
     program.filter(|_| built.success()).ok_or_else(|| {
         Failure::Refused(
-            "no target/release/setpoint: cargo build --release --package setpoint-cli failed".into(),
+            "no target/release/setpoint: cargo build --release --workspace --bins failed".into(),
         )
     })
 }
