@@ -56,9 +56,7 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     let folder = this.parent().and_then(Path::parent);
     let program = folder.map(|folder| folder.join("setpoint")).filter(|program| program.is_file());
     program.filter(|_| built.success()).ok_or_else(|| {
-        Failure::Refused(
-            "no target/release/setpoint: cargo build --release --workspace --bins failed".into(),
-        )
+        Failure::Refused("no target/release/setpoint: cargo build --release --workspace --bins failed".into())
     })
 }
 
