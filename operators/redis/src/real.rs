@@ -2,6 +2,7 @@
 //! of the loopback network. Skipped, saying so, where no redis-server is installed.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,8 @@ fn installed() -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("redis-server").exists()));
     if !found {
-        eprintln!("skipped: no redis-server is installed");
+        // Written past the test program, which hides what a passing test prints.
+        let _ = writeln!(std::io::stderr(), "skipped: no redis-server is installed");
     }
     found
 }
