@@ -36,4 +36,4 @@ pub use omit::omit_empty;
 pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};
 pub use size::json_size;
-pub use validate::{validate, validate_update};
+pub use validate::{is_known_format, validate, validate_update};

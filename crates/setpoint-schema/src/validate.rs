@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
+pub use formats::is_known_format;
+
 use crate::{
     element::equal,
     field_error::{FieldError, FieldPath, print_number},
@@ -352,7 +354,7 @@ impl Check {
 fn self_format(schema: &Schema) -> Option<&str> {
     let format = schema.node.format.as_deref()?;
     let known = match schema.node.kind {
-        None | Some(Type::String) => formats::is_known(format),
+        None | Some(Type::String) => is_known_format(format),
         Some(Type::Integer) => matches!(format, "int32" | "int64"),
         Some(Type::Number) => matches!(format, "float" | "double"),
         _ => false,

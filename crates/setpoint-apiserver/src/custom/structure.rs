@@ -8,7 +8,7 @@ mod structural;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use setpoint_schema::Schema;
+use setpoint_schema::{Schema, is_known_format};
 
 use crate::status::{Cause, GoValue};
 
@@ -57,38 +57,9 @@ pub(super) fn check(schema: &Value, at: &str, has_status: bool, causes: &mut Vec
 /// What a schema says and nothing heeds: formats that the server does not know, and the types of items of sets that are
 /// no scalars.
 pub(super) fn notices(schema: &Value, formats: &mut BTreeSet<String>, sets: &mut BTreeSet<String>) {
-    const TEXT: [&str; 24] = [
-        "bsonobjectid",
-        "byte",
-        "cidr",
-        "creditcard",
-        "date",
-        "datetime",
-        "duration",
-        "email",
-        "hexcolor",
-        "hostname",
-        "ipv4",
-        "ipv6",
-        "isbn",
-        "isbn10",
-        "isbn13",
-        "mac",
-        "password",
-        "rgbcolor",
-        "ssn",
-        "uri",
-        "uuid",
-        "uuid3",
-        "uuid4",
-        "uuid5",
-    ];
     let format = schema["format"].as_str().unwrap_or_default();
     let known = match schema["type"].as_str().unwrap_or_default() {
-        "" | "string" => {
-            TEXT.contains(&format.replace('-', "").as_str())
-                || matches!(format, "k8s-short-name" | "k8s-long-name")
-        }
+        "" | "string" => is_known_format(format),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,

@@ -9,8 +9,8 @@ use base64::Engine;
 use jiff::{Timestamp, civil::Date};
 use regex::Regex;
 
-/// Whether a format is checked at all. Dashes are ignored in names: `date-time` is `datetime`.
-pub(super) fn is_known(format: &str) -> bool {
+/// Whether the format of a string is checked at all. Dashes are ignored in names: `date-time` is `datetime`.
+pub fn is_known_format(format: &str) -> bool {
     const KNOWN: [&str; 24] = [
         "bsonobjectid",
         "byte",
