@@ -6,6 +6,7 @@ mod convergence;
 mod failures;
 mod finalizers;
 mod mapping;
+mod seen;
 mod sources;
 mod world;
 mod writes;

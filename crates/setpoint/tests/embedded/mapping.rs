@@ -5,7 +5,6 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use parking_lot::Mutex;
 use serde_json::json;
 use setpoint::{
     Action, Cause, Context, Controller, Key, Reconciler, Result, Runtime, Trigger, by_index,
@@ -13,26 +12,8 @@ use setpoint::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::seen::Seen;
 use crate::world::{Website, WebsiteSpec, World, settle};
-
-#[derive(Default)]
-struct Seen(Mutex<Vec<String>>);
-
-impl Reconciler for Seen {
-    type Object = Website;
-
-    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
-        let causes: Vec<String> = cx.causes().iter().map(ToString::to_string).collect();
-        self.0.lock().push(format!("{}: {}", site.name_any(), causes.join(", ")));
-        Ok(Action::await_change())
-    }
-}
-
-impl Seen {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock())
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn an_index_maps_changes_of_another_kind() {

@@ -14,27 +14,8 @@ use setpoint::{
 use setpoint_apiserver::{ApiServer, Identity};
 use tokio_util::sync::CancellationToken;
 
+use crate::seen::Seen;
 use crate::world::{Website, World, settle};
-
-/// Says which site ran, and why.
-#[derive(Default)]
-struct Seen(Mutex<Vec<String>>);
-
-impl Reconciler for Seen {
-    type Object = Website;
-
-    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
-        let causes: Vec<String> = cx.causes().iter().map(ToString::to_string).collect();
-        self.0.lock().push(format!("{}: {}", site.name_any(), causes.join(", ")));
-        Ok(Action::await_change())
-    }
-}
-
-impl Seen {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock())
-    }
-}
 
 /// Runs a controller with this predicate through one change after the other; gives which of them counted.
 async fn which_count(predicate: Predicate<Website>) -> Vec<&'static str> {
