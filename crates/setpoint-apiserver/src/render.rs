@@ -212,7 +212,7 @@ impl Form {
         let value = match &self.view {
             View::Object => json!({
                 "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": meta,
-                "items": objects().into_iter().map(|item| without_kind(resource, Arc::unwrap_or_clone(item))).collect::<Vec<_>>(),
+                "items": objects().iter().map(|object| Item { resource, object }).collect::<Vec<_>>(),
             }),
             View::Metadata { .. } => json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
@@ -350,33 +350,28 @@ fn list_json(resource: &Resource, page: &ListPage, meta: &Value) -> Bytes {
         } else {
             let object = served(resource, item);
             // Writing an object of JSON values to memory does not fail.
-            let _ = serde_json::to_writer((&mut body).writer(), &Item(&object));
+            let _ = serde_json::to_writer((&mut body).writer(), &Item { resource, object: &object });
         }
     }
     body.put_slice(b"]}");
     body.freeze()
 }
 
-/// An item of a list of a built-in kind: the list says what its items are. Custom resources, whose items upstream keeps as
+/// An item of a list. The list of a built-in kind says what its items are; custom resources, whose items upstream keeps as
 /// they were stored, say it themselves.
-struct Item<'a>(&'a Value);
+struct Item<'a> {
+    resource: &'a Resource,
+    object: &'a Value,
+}
 
 impl Serialize for Item<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self.0 {
-            Value::Object(fields) => serializer
+        match self.object {
+            Value::Object(fields) if self.resource.custom().is_none() => serializer
                 .collect_map(fields.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion")),
             other => other.serialize(serializer),
         }
     }
-}
-
-fn without_kind(resource: &Resource, mut item: Value) -> Value {
-    if let (None, Some(fields)) = (resource.custom(), item.as_object_mut()) {
-        fields.remove("kind");
-        fields.remove("apiVersion");
-    }
-    item
 }
 
 fn partial(object: &Value) -> Value {
