@@ -708,6 +708,25 @@ fn a_primary_moves_where_it_is_asked_to() {
     }
 }
 
+/// A fail-over that began while the primary was silent went on as a hand-over when that answered again and was to
+/// be replaced: the record then lacked that the old primary may receive (P4).
+#[test]
+fn a_primary_that_answers_again_and_is_outdated_moves_by_a_change_of_its_own() {
+    let mut sim = Sim::new(4, false);
+    sim.converge().unwrap();
+    sim.happen(&Event::Mute(0));
+    sim.happen(&Event::Upgrade);
+    while sim.ledger.target == sim.ledger.current {
+        sim.tick();
+        assert!(sim.steps.len() < 500, "no fail-over began: {:?}", sim.steps);
+    }
+    let term = sim.ledger.term;
+    sim.happen(&Event::Heal);
+    sim.converge().unwrap();
+    sim.settled();
+    assert!(sim.ledger.term > term, "the change began anew: {:?}", sim.steps);
+}
+
 #[test]
 fn a_request_that_cannot_be_met_is_refused() {
     for request in [7, 1] {

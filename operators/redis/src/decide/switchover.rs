@@ -199,7 +199,9 @@ fn start(o: &Observation, primary: &Instance, candidate: &Instance, reasons: &mu
         || unasked(o, primary)
         || roll::outdated(o, primary)
         || o.requested.as_ref() == Some(&candidate.name);
-    if !wanted {
+    // Where the change began as a fail-over the record lacks that the old primary may receive, and its quorum is
+    // the old one's: a planned change is to begin anew.
+    if !wanted || !o.ledger.members.contains(&primary.name) {
         return give_up(o, reasons, format!("{} serves", primary.name));
     }
     if let Err(why) = fit(o, primary, candidate) {
