@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use http::header::HeaderValue;
 use http::request::Parts;
 use http::{Request, Response};
 use serde_json::Value;
 
+use crate::admission;
 use crate::authn;
 use crate::authz::{Attributes, authorize, denial};
 use crate::body::Body;
@@ -30,11 +30,7 @@ use crate::request::{Query, ResourceRequest, Target};
 use crate::reviews;
 use crate::server::{ApiServer, Inner};
 use crate::status::{Result, Status, Subject};
-
-/// The most `Warning` headers of an answer: clients refuse answers with more than 100 headers.
-const MAX_WARNINGS: usize = 64;
-/// The most bytes of all warnings together (upstream: `truncateAtTotalRunes`).
-const MAX_WARNED: usize = 4 << 10;
+use crate::warnings::{warn, warn_all};
 
 /// Answers a request of an authenticated user. A panic costs only this request.
 pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
@@ -202,7 +198,19 @@ fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
 }
 
 impl Call<'_> {
-    async fn answer(mut self) -> Result<Response<Body>> {
+    async fn answer(self) -> Result<Response<Body>> {
+        let subresource = self.request.subresource.as_str();
+        let mut warnings = Vec::new();
+        if matches!(subresource, "exec" | "attach" | "portforward" | "proxy") {
+            let registry = &self.inner.registry;
+            warnings = registry.admit_connect(&self.place, subresource, &self.query, self.user).await?;
+        }
+        let mut response = self.routed().await?;
+        warn_all(&mut response, &warnings);
+        Ok(response)
+    }
+
+    async fn routed(mut self) -> Result<Response<Body>> {
         match (self.request.subresource.as_str(), self.request.verb) {
             ("" | "status", "get") => {
                 let stored = self.inner.registry.get(&self.place)?;
@@ -210,56 +218,66 @@ impl Call<'_> {
             }
             ("", "list") => self.list(),
             ("", "watch") => self.watch(),
-            ("", "create") => self.create(),
+            ("", "create") => self.create().await,
             ("" | "status", "update") => {
                 let mut options = self.options("UpdateOptions")?;
                 let body;
                 (body, options.duplicates) =
                     parse_object(&self.place.resource, &self.parts.headers, &self.body)?;
                 let subresource = &self.request.subresource;
-                Ok(self.written(&self.inner.registry.update(&self.place, subresource, body, &options)?))
+                Ok(self.written(&self.inner.registry.update(&self.place, subresource, body, &options).await?))
             }
             ("" | "status", "patch") => {
                 let options = self.options("PatchOptions")?;
                 let kind = PatchKind::of(&self.parts.headers, &self.place.resource)?;
                 let subresource = &self.request.subresource;
                 let written =
-                    self.inner.registry.patch(&self.place, subresource, kind, &self.body, &options)?;
+                    self.inner.registry.patch(&self.place, subresource, kind, &self.body, &options).await?;
                 Ok(self.written(&written))
             }
             ("", "delete") => {
                 let options = self.delete_options()?;
-                Ok(self.written(&self.inner.registry.delete(&self.place, &options)?))
+                Ok(self.written(&self.inner.registry.delete(&self.place, &options, self.user).await?))
             }
-            ("", "deletecollection") => self.delete_collection(),
+            ("", "deletecollection") => self.delete_collection().await,
             ("scale", "get") => {
                 Ok(self.object(200, &Answer::Other(self.inner.registry.get_scale(&self.place)?)))
             }
             ("scale", "update") => {
                 let options = self.options("UpdateOptions")?;
                 let body = parse_body(&self.parts.headers, &self.body)?;
-                Ok(self.written(&self.inner.registry.update_scale(&self.place, &body, &options)?))
+                Ok(self.written(&self.inner.registry.update_scale(&self.place, &body, &options).await?))
             }
             ("scale", "patch") => {
                 let options = self.options("PatchOptions")?;
                 let (headers, registry) = (&self.parts.headers, &self.inner.registry);
-                Ok(self.written(&registry.patch_scale(&self.place, headers, &self.body, &options)?))
+                Ok(self.written(&registry.patch_scale(&self.place, headers, &self.body, &options).await?))
             }
             ("log", "get") => containers::logs(&self).await,
             ("exec", "get" | "create") => containers::exec(&mut self).await,
             ("binding", "create") => {
-                self.post(|call, body, options| call.inner.registry.bind(&call.place, &body, options))
+                let (body, options, warnings) = self.posted(&self.place, ("", "v1", "Binding")).await?;
+                self.answered(self.inner.registry.bind(&self.place, &body, &options).await, warnings)
             }
             ("eviction", "create") => {
-                self.post(|call, body, options| call.inner.registry.evict(&call.place, &body, options))
+                let (body, options, warnings) =
+                    self.posted(&self.place, ("policy", "v1", "Eviction")).await?;
+                self.answered(self.inner.registry.evict(&self.place, &body, &options), warnings)
             }
             ("finalize", "update") => {
-                self.post(|call, body, options| call.inner.registry.finalize(&call.place, &body, options))
+                let options = self.options("UpdateOptions")?;
+                let body = parse_body(&self.parts.headers, &self.body)?;
+                Ok(self.written(&self.inner.registry.finalize(&self.place, &body, &options).await?))
             }
-            ("token", "create") => self.post(|call, body, _| {
-                let object = Answer::Other(reviews::request_token(call.inner, &call.place, body)?);
-                Ok(Written { code: 201, object, warnings: Vec::new() })
-            }),
+            ("token", "create") => {
+                let kind = ("authentication.k8s.io", "v1", "TokenRequest");
+                let (body, _, warnings) = self.posted(&self.place, kind).await?;
+                let object = reviews::request_token(self.inner, &self.place, body).map(Answer::Other);
+                self.answered(
+                    object.map(|object| Written { code: 201, object, warnings: Vec::new() }),
+                    warnings,
+                )
+            }
             (subresource, verb) => Err(Status::not_implemented(&format!(
                 "{verb} of the subresource {}/{subresource}",
                 self.request.resource
@@ -267,14 +285,35 @@ impl Call<'_> {
         }
     }
 
-    /// A write whose body is no object of the resource.
-    fn post(
+    /// The body of a POST that is no object of the resource but of `kind` (group, version, kind), admitted; with the warnings of
+    /// admission.
+    async fn posted(
         &self,
-        write: impl FnOnce(&Self, Value, &WriteOptions) -> Result<Written>,
-    ) -> Result<Response<Body>> {
+        place: &Place,
+        kind: (&str, &str, &str),
+    ) -> Result<(Value, WriteOptions, Vec<String>)> {
         let options = self.options("CreateOptions")?;
-        let body = parse_body(&self.parts.headers, &self.body)?;
-        Ok(self.written(&write(self, body, &options)?))
+        let mut body = parse_body(&self.parts.headers, &self.body)?;
+        let warnings = {
+            let request = admission::Attributes::write(place, &self.request.subresource, None, &options);
+            let request = request.of_kind(kind.0, kind.1, kind.2);
+            self.inner.registry.admit_body(&request, &mut body).await?
+        };
+        Ok((body, options, warnings))
+    }
+
+    /// The answer to a write, with the warnings of its admission.
+    fn answered(&self, written: Result<Written>, mut warnings: Vec<String>) -> Result<Response<Body>> {
+        match written {
+            Ok(written) => {
+                warnings.extend(written.warnings);
+                Ok(self.written(&Written { warnings, ..written }))
+            }
+            Err(status) => {
+                warnings.extend(status.warnings.iter().cloned());
+                Err(status.with_warnings(warnings))
+            }
+        }
     }
 
     fn options(&self, kind: &str) -> Result<WriteOptions> {
@@ -297,41 +336,36 @@ impl Call<'_> {
 
     fn written(&self, written: &Written) -> Response<Body> {
         let mut response = self.object(written.code, &written.object);
-        let mut size = 0;
-        for warning in written.warnings.iter().take(MAX_WARNINGS) {
-            size += warning.len();
-            if size > MAX_WARNED {
-                break;
-            }
-            warn(&mut response, warning);
-        }
+        warn_all(&mut response, &written.warnings);
         response
     }
 
-    fn create(&self) -> Result<Response<Body>> {
-        if reviews::is_review(&self.place.resource.group) {
-            return self.post(|call, mut body, options| {
-                call.inner.registry.own(&call.place.resource, &mut body, options, "");
-                let object = Answer::Other(reviews::answer(call.inner, call.user, &call.place, body)?);
-                Ok(Written { code: 201, object, warnings: Vec::new() })
-            });
+    async fn create(&self) -> Result<Response<Body>> {
+        let resource = &self.place.resource;
+        if reviews::is_review(&resource.group) {
+            let kind = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
+            let (mut body, options, warnings) = self.posted(&self.place, kind).await?;
+            self.inner.registry.own(resource, &mut body, &options, "");
+            let object = reviews::answer(self.inner, self.user, &self.place, body).map(Answer::Other);
+            let written = object.map(|object| Written { code: 201, object, warnings: Vec::new() });
+            return self.answered(written, warnings);
         }
-        if self.place.resource.is("", "bindings") {
-            return self.bind();
+        if resource.is("", "bindings") {
+            return self.bind().await;
         }
         let mut options = self.options("CreateOptions")?;
         let body;
-        (body, options.duplicates) = parse_object(&self.place.resource, &self.parts.headers, &self.body)?;
-        Ok(self.written(&self.inner.registry.create(&self.place, &body, &options)?))
+        (body, options.duplicates) = parse_object(resource, &self.parts.headers, &self.body)?;
+        Ok(self.written(&self.inner.registry.create(&self.place, body, &options).await?))
     }
 
     /// The old form of a binding: the pod's name is in the body.
-    fn bind(&self) -> Result<Response<Body>> {
-        let pods = self.inner.registry.catalog.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-        self.post(|call, body, options| {
-            let place = Place { resource: pods, name: body.meta("name").to_owned(), ..call.place.clone() };
-            call.inner.registry.bind(&place, &body, options)
-        })
+    async fn bind(&self) -> Result<Response<Body>> {
+        let registry = &self.inner.registry;
+        let pods = registry.catalog.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
+        let (body, options, warnings) = self.posted(&self.place, ("", "v1", "Binding")).await?;
+        let place = Place { resource: pods, name: body.meta("name").to_owned(), ..self.place.clone() };
+        self.answered(registry.bind(&place, &body, &options).await, warnings)
     }
 
     fn list(&self) -> Result<Response<Body>> {
@@ -351,10 +385,11 @@ impl Call<'_> {
         Ok(respond(200, "application/json", Body::stream(lines(watch, self.form, registry.clock))))
     }
 
-    fn delete_collection(&self) -> Result<Response<Body>> {
+    async fn delete_collection(&self) -> Result<Response<Body>> {
         let list = ListOptions::parse(&self.query)?;
         let options = self.delete_options()?;
-        let (items, revision) = self.inner.registry.delete_collection(&self.place, &list, &options)?;
+        let (items, revision) =
+            self.inner.registry.delete_collection(&self.place, &list, &options, self.user).await?;
         // Lists without a Go type of their own write an empty token.
         let token = self.place.resource.custom().map(|_| String::new());
         let page = ListPage { items, revision, token, remaining: None };
@@ -392,19 +427,4 @@ fn lines(
         },
     )
     .boxed()
-}
-
-/// Adds a `Warning` header (RFC 7234, as `k8s.io/apimachinery/pkg/util/net.NewWarningHeader` writes it).
-fn warn(response: &mut Response<Body>, text: &str) {
-    let mut quoted = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push(' '),
-            c => quoted.push(c),
-        }
-    }
-    if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
-        response.headers_mut().append("warning", value);
-    }
 }

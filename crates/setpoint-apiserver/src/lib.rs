@@ -11,6 +11,7 @@
 //! Objects are JSON values; the shapes of built-in kinds come from `setpoint-kinds`, the semantics of patches, managed
 //! fields and schemas from `setpoint-schema`. What is not implemented answers 501 with a message that names it.
 
+mod admission;
 mod authn;
 mod authz;
 mod body;
@@ -42,6 +43,7 @@ mod status;
 mod store;
 mod table;
 mod tokens;
+mod warnings;
 
 pub use body::Body;
 pub use certificates::CertificateError;

@@ -1,16 +1,16 @@
 //! What happens to a request for a resource between authorization and the store.
 //!
 //! ```text
-//! body ─▶ decode ─▶ prepare (metadata, status kept or reset) ─▶ default · validate ─▶ managed fields ─▶ store
-//!            ▲                                                                              │ raced?
-//!            └───────── patch and apply start again from the object as it is now ◀──────────┘
+//! body ─▶ decode · default ─▶ managed fields ─▶ mutating admission ─▶ prepare · validate ─▶ validating admission ─▶ store
+//!            ▲                                                                                             │ raced?
+//!            └───────────────── updates, patches and applies start again from the object as it is now ◀───┘
 //! ```
 
-mod admit;
 mod create;
 mod decode;
 mod definitions;
 mod delete;
+mod escalation;
 mod fields;
 mod list;
 mod modify;
@@ -21,6 +21,7 @@ mod prepare;
 mod scale;
 mod services;
 mod shape;
+mod unsupported;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ pub(crate) use self::delete::DeleteOptions;
 pub(crate) use self::list::{ListOptions, ListPage};
 pub(crate) use self::options::WriteOptions;
 pub(crate) use self::patch::PatchKind;
+use self::services::Reserved;
 pub(crate) use self::shape::served;
 pub(crate) use self::watch::{WatchEvent, WatchStream};
 
@@ -51,9 +53,9 @@ pub(crate) struct Registry {
     pub(crate) catalog: Catalog,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
-    admission: Admission,
-    /// Held while a Service takes addresses and ports, so that no two get the same.
-    allocating: Mutex<()>,
+    pub(crate) admission: Admission,
+    /// Addresses and ports of Services that are being written, so that no two get the same.
+    reserved: Mutex<Vec<Reserved>>,
     /// See [`Registry::defining`]. A definition's removal, within a write to it, may give its names to another one.
     defining: ReentrantMutex<()>,
     installed: Mutex<BTreeMap<String, Installed>>,
@@ -113,7 +115,7 @@ impl Registry {
             clock,
             entropy,
             admission,
-            allocating: Mutex::new(()),
+            reserved: Mutex::default(),
             defining: ReentrantMutex::new(()),
             installed: Mutex::default(),
         }

@@ -17,6 +17,7 @@ use crate::request::{Query, ResourceRequest};
 use crate::status::{Result, Status};
 use crate::store::{EventKind, Stored, watch_line};
 use crate::table;
+use crate::warnings::warn_all;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
@@ -322,6 +323,7 @@ pub(crate) fn failure(status: &Status) -> Response<Body> {
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
+    warn_all(&mut response, &status.warnings);
     response
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Status {
     pub(crate) retry_after: Option<u32>,
     /// A token to go on with (for an expired list).
     token: Option<String>,
+    /// For the `Warning` headers.
+    pub(crate) warnings: Box<[String]>,
 }
 
 pub(crate) type Result<T, E = Status> = std::result::Result<T, E>;
@@ -135,11 +137,18 @@ impl fmt::Display for GoValue {
 impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         let (details, message) = (Map::new(), message.into());
-        Self { code, reason, message, details, generic: false, retry_after: None, token: None }
+        let warnings = Box::default();
+        Self { code, reason, message, details, generic: false, retry_after: None, token: None, warnings }
     }
 
     fn generic(mut self) -> Self {
         self.generic = true;
+        self
+    }
+
+    /// The same error, with what was noticed on the way to it.
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings.into();
         self
     }
 

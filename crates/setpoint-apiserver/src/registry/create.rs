@@ -1,16 +1,19 @@
 //! Creation.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::admit::refuse_unsupported;
 use super::decode::check_kind;
-use super::prepare::{refuse_invalid, write_warnings};
+use super::prepare::{refuse_invalid, set_namespace, write_warnings};
 use super::shape::{Tracked, check, clean, storage_form, track};
+use super::unsupported::{refuse_kind, refuse_unsupported};
 use super::{Answer, Place, Registry, WriteOptions, Written};
+use crate::admission::Attributes;
 use crate::custom;
 use crate::object::Metadata;
 use crate::object_meta;
-use crate::status::{Result, Status, Subject};
+use crate::status::{Result, Status};
 use crate::store::{Holder, Key, Refused};
 
 /// How often a generated name that is taken is drawn anew (upstream: `maxNameGenerationCreateAttempts`).
@@ -18,81 +21,100 @@ const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
     /// Creates an object from the body of a POST. `place.name` is empty, or must be that of the object.
-    pub(crate) fn create(&self, place: &Place, body: &Value, options: &WriteOptions) -> Result<Written> {
+    pub(crate) async fn create(&self, place: &Place, body: Value, options: &WriteOptions) -> Result<Written> {
         if body["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty() && v != "0") {
             return Err(Status::unknown("resourceVersion should not be set on objects to be created"));
         }
-        let generated = body.meta("name").is_empty() && !body.meta("generateName").is_empty();
-        let mut attempt = 1;
-        loop {
-            match self.create_tracked(place, body.clone(), options, Tracked::Update) {
-                Err(taken) if taken.reason == "AlreadyExists" && generated && attempt < NAME_ATTEMPTS => {
-                    attempt += 1;
-                }
-                result => return result,
-            }
-        }
+        self.create_tracked(place, body, options, Tracked::Update).await
     }
 
     /// The rest of a creation; server-side apply comes in here with managed fields of its own.
-    pub(super) fn create_tracked(
+    pub(super) async fn create_tracked(
+        &self,
+        place: &Place,
+        object: Value,
+        options: &WriteOptions,
+        tracked: Tracked,
+    ) -> Result<Written> {
+        let mut warnings = Vec::new();
+        match self.create_admitted(place, object, options, tracked, &mut warnings).await {
+            Ok(object) => Ok(Written { code: 201, object, warnings }),
+            Err(status) => Err(status.with_warnings(warnings)),
+        }
+    }
+
+    async fn create_admitted(
         &self,
         place: &Place,
         mut object: Value,
         options: &WriteOptions,
         tracked: Tracked,
-    ) -> Result<Written> {
-        let mut place = place.clone();
-        let resource = place.resource.clone();
-        check_kind(&resource, &mut object)?;
-        let mut warnings = clean(&resource, &mut object, options)?;
+        warnings: &mut Vec<String>,
+    ) -> Result<Answer> {
+        let resource = &place.resource;
+        check_kind(resource, &mut object)?;
+        warnings.extend(clean(resource, &mut object, options)?);
         warnings.extend(object_meta::drop_repeated_owners(&mut object));
+        set_namespace(place, &mut object)?;
         // What the server adds from here on belongs to nobody.
-        track(&resource, None, &mut object, options, "", tracked, self.clock.now());
-        let _defining = self.defining(&resource);
-        self.prepare_create(&mut place, &mut object)?;
-        self.check_holders(&place)?;
-        self.check_escalation(&resource, &options.user, &object, None)?;
-        self.admit_create(&resource, &mut object)?;
-        let _allocating = self.allocate(&resource, &mut object, None)?;
+        track(resource, None, &mut object, options, "", tracked, self.clock.now());
+        refuse_kind(resource)?;
+        let place = Place { name: object.meta("name").to_owned(), ..place.clone() };
+        check_definition(&place)?;
+        self.mutate(&Attributes::write(&place, "", None, options), &mut object, warnings).await?;
+        warnings.extend(object_meta::drop_repeated_owners(&mut object));
+        self.check_escalation(resource, &options.user, &object, None)?;
+        if !place.name.is_empty() || object.meta("generateName").is_empty() {
+            return self.create_named(place, object, options, warnings).await;
+        }
+        let noted = warnings.len();
+        for _ in 1..NAME_ATTEMPTS {
+            match self.create_named(place.clone(), object.clone(), options, warnings).await {
+                Err(taken) if taken.reason == "AlreadyExists" => warnings.truncate(noted),
+                result => return result,
+            }
+        }
+        self.create_named(place, object, options, warnings).await
+    }
+
+    /// Gives a new object what the server decides, and stores it if it is valid and admitted.
+    async fn create_named(
+        &self,
+        mut place: Place,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Answer> {
+        let resource = Arc::clone(&place.resource);
+        let named = !place.name.is_empty();
+        self.prepare_create(&mut place, &mut object);
+        let _reserved = self.allocate(&resource, &mut object, None)?;
         let mut causes = object_meta::validate(&object, &resource);
         causes.extend(check(&resource, &object, None, ""));
         refuse_invalid(&resource, &place.name, causes)?;
         refuse_unsupported(&resource, &object)?;
         warnings.extend(write_warnings(&resource, &object, None));
         warnings.extend(self.idle_warning(&resource));
+        {
+            // A generated name is not part of the request.
+            let requested =
+                if named { place.clone() } else { Place { name: String::new(), ..place.clone() } };
+            self.validate(&Attributes::write(&requested, "", None, options), &object, warnings).await?;
+        }
         if options.dry_run {
             if self.get(&place).is_ok() {
                 return Err(Status::already_exists(resource.subject(&place.name)));
             }
-            return Ok(Written { code: 201, object: Answer::Draft(object), warnings });
+            return Ok(Answer::Draft(object));
         }
         let object = storage_form(&resource, object);
+        let _defining = self.defining(&resource);
         let stored = self
             .store
             .create(&resource.storage, &place.key(), &holders(&place), object)
             .map_err(|refused| self.refused(&place, &refused))?;
         self.after_write(&resource, &stored.value);
-        Ok(Written { code: 201, object: Answer::Stored(stored), warnings })
-    }
-
-    /// Refuses new objects in a namespace that is missing or going away (upstream: the admission plugin
-    /// `NamespaceLifecycle`), and of a definition that is.
-    fn check_holders(&self, place: &Place) -> Result<()> {
-        if place.resource.custom().is_some_and(|custom| custom.terminating) {
-            return Err(Status::definition_terminating(place.resource.subject(&place.name)));
-        }
-        if !place.resource.namespaced {
-            return Ok(());
-        }
-        let name = place.namespace.as_str();
-        let Some(namespace) = self.store.get("namespaces", &Key::new("", name)) else {
-            return Err(Status::not_found(Subject { group: "", kind: "namespaces", name }));
-        };
-        if namespace.value.is_deleting() {
-            return Err(Status::terminating_namespace(place.resource.subject(&place.name), name));
-        }
-        Ok(())
+        Ok(Answer::Stored(stored))
     }
 
     /// Why the store refused a new object.
@@ -100,9 +122,20 @@ impl Registry {
         match refused {
             Refused::Taken => Status::already_exists(place.resource.subject(&place.name)),
             // All was well a moment ago. What is well again now was another namespace, or the definition is what has gone.
-            Refused::Unheld => self.check_holders(place).err().unwrap_or_else(Status::no_resource),
+            Refused::Unheld => {
+                let gone = check_definition(place).and_then(|()| self.check_namespace(place));
+                gone.err().unwrap_or_else(Status::no_resource)
+            }
         }
     }
+}
+
+/// Refuses new objects of a definition that is going away.
+fn check_definition(place: &Place) -> Result<()> {
+    if place.resource.custom().is_some_and(|custom| custom.terminating) {
+        return Err(Status::definition_terminating(place.resource.subject(&place.name)));
+    }
+    Ok(())
 }
 
 /// What must be there, and stay, for an object to be created.

@@ -261,7 +261,7 @@ impl Registry {
                     name: stored.value.meta("name").to_owned(),
                 };
                 // Objects with finalizers stay; whoever removes the last one comes back here.
-                let _ = self.delete(&place, &DeleteOptions::default());
+                let _ = self.delete_unasked(&place, &DeleteOptions::default());
             }
         }
         self.finish_definition(name);

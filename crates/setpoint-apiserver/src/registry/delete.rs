@@ -12,7 +12,9 @@ use super::modify::{holds_namespace, is_finished};
 use super::options::{dry_run, refuse};
 use super::shape::served;
 use super::{Answer, Place, Registry, Written};
+use crate::admission::Attributes;
 use crate::catalog::Resource;
+use crate::identity::Identity;
 use crate::object::{Metadata, meta_mut, timestamp};
 use crate::request::Query;
 use crate::status::{Cause, Result, Status, success};
@@ -100,57 +102,128 @@ impl DeleteOptions {
     }
 }
 
+impl DeleteOptions {
+    pub(crate) fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// The options as an object, without its kind.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut object = json!({});
+        if self.dry_run {
+            object["dryRun"] = json!(["All"]);
+        }
+        if let Some(grace) = self.grace {
+            object["gracePeriodSeconds"] = grace.into();
+        }
+        for (key, value) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
+            if let Some(value) = value {
+                object["preconditions"][key] = value.as_str().into();
+            }
+        }
+        if let Some(propagation) = self.propagation {
+            object["propagationPolicy"] = match propagation {
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+                Propagation::Orphan => "Orphan",
+            }
+            .into();
+        }
+        object
+    }
+}
+
 impl Registry {
     /// Deletes an object, or marks it so that its finalizers or its grace period decide when it goes.
-    pub(crate) fn delete(&self, place: &Place, options: &DeleteOptions) -> Result<Written> {
-        let resource = &place.resource;
+    pub(crate) async fn delete(
+        &self,
+        place: &Place,
+        options: &DeleteOptions,
+        user: &Identity,
+    ) -> Result<Written> {
+        self.delete_requested(place, place, options, user).await
+    }
+
+    /// Deletes the object at `place`, which the request named as in `requested`.
+    async fn delete_requested(
+        &self,
+        place: &Place,
+        requested: &Place,
+        options: &DeleteOptions,
+        user: &Identity,
+    ) -> Result<Written> {
         loop {
             let stored = self.get(place)?;
-            let live = served(resource, &stored);
-            let old = live.as_ref();
-            check_preconditions(place, old, options)?;
-            Self::admit_delete(place)?;
-            let mut new = old.clone();
-            set_finalizers(&mut new, options.propagation.or_else(|| default_propagation(resource)));
-            let grace = grace_period(resource, old, options);
-            mark(self, &mut new, old, grace);
-            let finished = is_finished(&new);
-            if finished && !old.is_deleting() {
-                // It goes at once: nobody ever sees it marked.
-                new = old.clone();
-            }
-            let mut warnings = Vec::new();
-            if options.propagation.is_none() && resource.is("batch", "jobs") {
-                warnings.push(
-                    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
-                        .to_owned(),
-                );
-            }
-            let answer = |object: Answer| {
-                if finished && !returns_deleted(resource) {
-                    let uid = old.meta("uid");
-                    Answer::Other(success(resource.subject(&place.name), Some(uid)))
-                } else {
-                    object
-                }
+            let mut warnings = {
+                let live = served(&place.resource, &stored);
+                check_preconditions(place, &live, options)?;
+                let request = Attributes::delete(requested, &live, options, user);
+                self.admit_body(&request, &mut Value::Null).await?
             };
-            if options.dry_run {
-                return Ok(Written { code: 200, object: answer(Answer::Draft(new)), warnings });
+            if let Some(mut written) = self.delete_stored(place, &stored, options) {
+                warnings.append(&mut written.warnings);
+                return Ok(Written { warnings, ..written });
             }
-            if !finished && new == *old {
-                return Ok(Written { code: 200, object: Answer::Stored(stored), warnings });
-            }
-            let Ok(written) = self.commit(place, &stored, new, finished) else { continue };
-            return Ok(Written { code: 200, object: answer(Answer::Stored(written)), warnings });
         }
     }
 
+    /// Deletes an object without asking admission: for what the server itself does.
+    pub(super) fn delete_unasked(&self, place: &Place, options: &DeleteOptions) -> Result<Written> {
+        loop {
+            let stored = self.get(place)?;
+            check_preconditions(place, &served(&place.resource, &stored), options)?;
+            if let Some(written) = self.delete_stored(place, &stored, options) {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// Deletes an object as it was read; `None` when somebody else wrote to it in between.
+    fn delete_stored(&self, place: &Place, stored: &Arc<Stored>, options: &DeleteOptions) -> Option<Written> {
+        let resource = &place.resource;
+        let live = served(resource, stored);
+        let old = live.as_ref();
+        let mut new = old.clone();
+        set_finalizers(&mut new, options.propagation.or_else(|| default_propagation(resource)));
+        let grace = grace_period(resource, old, options);
+        mark(self, &mut new, old, grace);
+        let finished = is_finished(&new);
+        if finished && !old.is_deleting() {
+            // It goes at once: nobody ever sees it marked.
+            new = old.clone();
+        }
+        let mut warnings = Vec::new();
+        if options.propagation.is_none() && resource.is("batch", "jobs") {
+            warnings.push(
+                    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+                        .to_owned(),
+                );
+        }
+        let answer = |object: Answer| {
+            if finished && !returns_deleted(resource) {
+                let uid = old.meta("uid");
+                Answer::Other(success(resource.subject(&place.name), Some(uid)))
+            } else {
+                object
+            }
+        };
+        if options.dry_run {
+            return Some(Written { code: 200, object: answer(Answer::Draft(new)), warnings });
+        }
+        if !finished && new == *old {
+            return Some(Written { code: 200, object: Answer::Stored(Arc::clone(stored)), warnings });
+        }
+        let Ok(written) = self.commit(place, stored, new, finished) else { return None };
+        Some(Written { code: 200, object: answer(Answer::Stored(written)), warnings })
+    }
+
     /// Deletes everything that a list would give. Objects that are gone in the meantime are fine.
-    pub(crate) fn delete_collection(
+    pub(crate) async fn delete_collection(
         &self,
         place: &Place,
         list: &ListOptions,
         options: &DeleteOptions,
+        user: &Identity,
     ) -> Result<(Vec<Arc<Stored>>, u64)> {
         let page = self.list(&place.resource, &place.namespace, list)?;
         let mut deleted = Vec::new();
@@ -160,7 +233,7 @@ impl Registry {
                 name: stored.value.meta("name").to_owned(),
                 ..place.clone()
             };
-            match self.delete(&target, options) {
+            match self.delete_requested(&target, place, options, user).await {
                 Ok(_) => deleted.push(stored),
                 Err(gone) if gone.reason == "NotFound" => {}
                 Err(error) => return Err(error),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use serde_json::Value;
 use setpoint_schema::managed::keep_times;
 
-use super::admit::refuse_unsupported;
 use super::decode::check_kind;
 use super::definitions::note_storage_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
 use super::shape::{Tracked, check, clean, served, storage_form, track};
+use super::unsupported::refuse_unsupported;
 use super::{Answer, Place, Registry, WriteOptions, Written};
+use crate::admission::Attributes;
 use crate::catalog::Resource;
 use crate::custom;
 use crate::object::Metadata;
@@ -27,7 +28,7 @@ pub(super) struct Wanted {
 
 impl Registry {
     /// Replaces an object, or its status, by the body of a PUT.
-    pub(crate) fn update(
+    pub(crate) async fn update(
         &self,
         place: &Place,
         subresource: &str,
@@ -49,7 +50,7 @@ impl Registry {
         }
         let exists = self.get(place).is_ok();
         if !exists && subresource.is_empty() && may_create_on_update(&place.resource) {
-            return self.create_tracked(place, body, options, Tracked::Update);
+            return self.create_tracked(place, body, options, Tracked::Update).await;
         }
         self.modify(place, subresource, options, |live| {
             let (uid, live_uid) = (body.meta("uid"), live.meta("uid"));
@@ -58,23 +59,41 @@ impl Registry {
             }
             Ok(Wanted { object: body.clone(), tracked: Tracked::Update, warnings: Vec::new() })
         })
+        .await
     }
 
     /// Changes an object that exists: `want` makes the new object from the live one (in the resource's version) and is asked again
     /// when somebody else wrote in between.
-    pub(super) fn modify(
+    pub(super) async fn modify(
         &self,
         place: &Place,
         subresource: &str,
         options: &WriteOptions,
-        mut want: impl FnMut(&Value) -> Result<Wanted>,
+        want: impl FnMut(&Value) -> Result<Wanted> + Send,
     ) -> Result<Written> {
+        let mut warnings = Vec::new();
+        match self.modify_admitted(place, subresource, options, want, &mut warnings).await {
+            Ok(object) => Ok(Written { code: 200, object, warnings }),
+            Err(status) => Err(status.with_warnings(warnings)),
+        }
+    }
+
+    async fn modify_admitted(
+        &self,
+        place: &Place,
+        subresource: &str,
+        options: &WriteOptions,
+        mut want: impl FnMut(&Value) -> Result<Wanted> + Send,
+        warnings: &mut Vec<String>,
+    ) -> Result<Answer> {
         let resource = &place.resource;
         loop {
+            warnings.clear();
             let stored = self.get(place)?;
             let live = served(resource, &stored);
             let old = live.as_ref();
-            let Wanted { object: mut new, tracked, mut warnings } = want(old)?;
+            let Wanted { object: mut new, tracked, warnings: wanted } = want(old)?;
+            warnings.extend(wanted);
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;
             check_version(place, &new, old)?;
@@ -82,12 +101,16 @@ impl Registry {
             warnings.extend(object_meta::drop_repeated_owners(&mut new));
             // What the server changes from here on belongs to nobody.
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
-            let _defining = self.defining(resource);
+            let request = Attributes::write(place, subresource, Some(old), options);
+            if !has_own_object(subresource) {
+                self.mutate(&request, &mut new, warnings).await?;
+                warnings.extend(object_meta::drop_repeated_owners(&mut new));
+            }
             prepare_update(resource, subresource, &mut new, old);
             if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() {
                 note_storage_version(&mut new);
             }
-            let _allocating = self.allocate(resource, &mut new, Some(old))?;
+            let _reserved = self.allocate(resource, &mut new, Some(old))?;
             let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
@@ -95,23 +118,27 @@ impl Registry {
             refuse_unsupported(resource, &new)?;
             warnings.extend(write_warnings(resource, &new, Some(old)));
             self.check_escalation(resource, &options.user, &new, Some(old))?;
+            if !has_own_object(subresource) {
+                self.validate(&request, &new, warnings).await?;
+            }
 
             let changed = keep_times(old, &mut new);
             let finished = is_finished(&new);
             if !finished && !changed {
-                return Ok(Written { code: 200, object: Answer::Stored(stored), warnings });
+                return Ok(Answer::Stored(stored));
             }
             if options.dry_run {
-                return Ok(Written { code: 200, object: Answer::Draft(new), warnings });
+                return Ok(Answer::Draft(new));
             }
+            let _defining = self.defining(resource);
             if finished {
                 // Upstream's store deletes what it has, so watchers see the last version; the writer sees what he wrote, which
                 // never got a version of its own (`deleteWithoutFinalizers`).
                 let Ok(_) = self.commit(place, &stored, old.clone(), true) else { continue };
-                return Ok(Written { code: 200, object: Answer::Draft(new), warnings });
+                return Ok(Answer::Draft(new));
             }
             let Ok(written) = self.commit(place, &stored, new, false) else { continue };
-            return Ok(Written { code: 200, object: Answer::Stored(written), warnings });
+            return Ok(Answer::Stored(written));
         }
     }
 
@@ -138,6 +165,11 @@ impl Registry {
         }
         Ok(written)
     }
+}
+
+/// Subresources whose requests carry an object of another kind: it has been admitted before it was written into this one.
+fn has_own_object(subresource: &str) -> bool {
+    matches!(subresource, "scale" | "binding")
 }
 
 /// The kinds whose strategies upstream let a PUT create.

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::identity::Identity;
 use crate::request::Query;
@@ -27,6 +27,8 @@ pub(crate) struct WriteOptions {
     /// Whether the query named the manager.
     pub(crate) manager_given: bool,
     pub(crate) validation: FieldValidation,
+    /// Whether the query said what to do about unknown fields.
+    pub(crate) validation_given: bool,
     pub(crate) force: bool,
     pub(crate) force_given: bool,
     /// What is wrong with the body although it could be read: fields that it gives twice.
@@ -72,10 +74,33 @@ impl WriteOptions {
             manager: given.unwrap_or(from_agent).to_owned(),
             manager_given: given.is_some(),
             validation,
+            validation_given: query.get("fieldValidation").is_some(),
             force: query.get("force") == Some("true"),
             force_given: query.get("force").is_some(),
             duplicates: Vec::new(),
         })
+    }
+}
+
+impl WriteOptions {
+    /// What the query said, as `CreateOptions` and `UpdateOptions` have it.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut object = json!({});
+        if self.dry_run {
+            object["dryRun"] = json!(["All"]);
+        }
+        if self.manager_given {
+            object["fieldManager"] = self.manager.as_str().into();
+        }
+        if self.validation_given {
+            object["fieldValidation"] = match self.validation {
+                FieldValidation::Ignore => "Ignore",
+                FieldValidation::Warn => "Warn",
+                FieldValidation::Strict => "Strict",
+            }
+            .into();
+        }
+        object
     }
 }
 

@@ -62,7 +62,7 @@ impl PatchKind {
 
 impl Registry {
     /// Patches an object or its status. Only an apply may create one.
-    pub(crate) fn patch(
+    pub(crate) async fn patch(
         &self,
         place: &Place,
         subresource: &str,
@@ -71,7 +71,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         if kind == PatchKind::Apply {
-            return self.apply(place, subresource, &parse_yaml(body)?, options);
+            return self.apply(place, subresource, &parse_yaml(body)?, options).await;
         }
         if options.force_given {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
@@ -100,10 +100,11 @@ impl Registry {
             }
             Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
         })
+        .await
     }
 
     /// Server-side apply: creates the object, or merges the intent into it.
-    fn apply(
+    async fn apply(
         &self,
         place: &Place,
         subresource: &str,
@@ -123,7 +124,7 @@ impl Registry {
             )));
         }
         if subresource.is_empty() && self.get(place).is_err() {
-            match self.apply_new(place, intent, options) {
+            match self.apply_new(place, intent, options).await {
                 // Somebody created it in between: then it is merged into that.
                 Err(status) if status.reason == "AlreadyExists" => {}
                 result => return result,
@@ -133,9 +134,10 @@ impl Registry {
             let object = applied(place, subresource, Some(live), intent, options, self)?;
             Ok(Wanted { object, tracked: Tracked::Apply, warnings: Vec::new() })
         })
+        .await
     }
 
-    fn apply_new(&self, place: &Place, intent: &Value, options: &WriteOptions) -> Result<Written> {
+    async fn apply_new(&self, place: &Place, intent: &Value, options: &WriteOptions) -> Result<Written> {
         // An object that is there has its name from what is stored.
         if intent.meta("name").is_empty() {
             return Err(Status::bad_request(format!(
@@ -154,7 +156,7 @@ impl Registry {
         }
         let mut object = applied(place, "", None, intent, options, self)?;
         meta_mut(&mut object).remove("resourceVersion");
-        self.create_tracked(place, object, options, Tracked::Apply)
+        self.create_tracked(place, object, options, Tracked::Apply).await
     }
 }
 

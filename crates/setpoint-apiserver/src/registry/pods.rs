@@ -14,7 +14,12 @@ const BUDGETS: &str = "poddisruptionbudgets.policy";
 
 impl Registry {
     /// Assigns a pod to a node (`pkg/registry/core/pod/storage: BindingREST`).
-    pub(crate) fn bind(&self, place: &Place, binding: &Value, options: &WriteOptions) -> Result<Written> {
+    pub(crate) async fn bind(
+        &self,
+        place: &Place,
+        binding: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
         let target = binding["target"]["kind"].as_str().unwrap_or_default();
         if node.is_empty() || !matches!(target, "" | "Node") {
@@ -61,7 +66,8 @@ impl Registry {
                 list.push(condition);
             }
             Ok(Wanted { object, tracked: Tracked::Apply, warnings: Vec::new() })
-        })?;
+        })
+        .await?;
         Ok(done(201))
     }
 
@@ -81,7 +87,7 @@ impl Registry {
         if !ended && !pod.value.is_deleting() {
             self.spend_budget(place, &pod.value, options.dry_run)?;
         }
-        self.delete(place, &delete)?;
+        self.delete_unasked(place, &delete)?;
         Ok(done(201))
     }
 
@@ -139,7 +145,12 @@ impl Registry {
     }
 
     /// Sets the finalizers in the spec of a namespace; the last one's removal lets it go.
-    pub(crate) fn finalize(&self, place: &Place, body: &Value, options: &WriteOptions) -> Result<Written> {
+    pub(crate) async fn finalize(
+        &self,
+        place: &Place,
+        body: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
         if body.meta("name") != place.name {
             return Err(Status::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
@@ -156,6 +167,7 @@ impl Registry {
             }
             Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
         })
+        .await
     }
 }
 

@@ -18,9 +18,8 @@ const GENERATED_BASE: usize = 63 - SUFFIX;
 
 impl Registry {
     /// Fills in what only the server may set on a new object.
-    pub(super) fn prepare_create(&self, place: &mut Place, object: &mut Value) -> Result<()> {
+    pub(super) fn prepare_create(&self, place: &mut Place, object: &mut Value) {
         let resource = std::sync::Arc::clone(&place.resource);
-        set_namespace(place, object)?;
         if object.meta("name").is_empty() && !object.meta("generateName").is_empty() {
             let prefix: String = object.meta("generateName").chars().take(GENERATED_BASE).collect();
             let name = format!("{prefix}{}", self.entropy.name_suffix(SUFFIX));
@@ -47,7 +46,6 @@ impl Registry {
         if resource.is(custom::GROUP, custom::PLURAL) {
             begin_status(object);
         }
-        Ok(())
     }
 }
 

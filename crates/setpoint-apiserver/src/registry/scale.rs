@@ -8,6 +8,7 @@ use super::modify::Wanted;
 use super::patch::patch_object;
 use super::shape::{Tracked, served};
 use super::{Answer, PatchKind, Place, Registry, WriteOptions, Written};
+use crate::admission::Attributes;
 use crate::catalog::Resource;
 use crate::object::{Metadata, fields};
 use crate::selector::to_text;
@@ -81,7 +82,7 @@ impl Registry {
         Ok(scale_of(&place.resource, &served(&place.resource, &stored)))
     }
 
-    pub(crate) fn update_scale(
+    pub(crate) async fn update_scale(
         &self,
         place: &Place,
         body: &Value,
@@ -91,9 +92,10 @@ impl Registry {
             *scale = body.clone();
             Ok(())
         })
+        .await
     }
 
-    pub(crate) fn patch_scale(
+    pub(crate) async fn patch_scale(
         &self,
         place: &Place,
         headers: &HeaderMap,
@@ -105,33 +107,56 @@ impl Registry {
             return Err(Status::not_implemented("server-side apply of the scale subresource"));
         }
         let patch = super::decode::parse_json(body)?;
-        self.change_scale(place, options, |scale| patch_object(kind, &place.resource, scale, &patch))
+        self.change_scale(place, options, |scale| patch_object(kind, &place.resource, scale, &patch)).await
     }
 
-    fn change_scale(
+    async fn change_scale(
         &self,
         place: &Place,
         options: &WriteOptions,
-        change: impl Fn(&mut Value) -> Result<()>,
+        change: impl Fn(&mut Value) -> Result<()> + Send + Sync,
     ) -> Result<Written> {
         let resource = &place.resource;
-        let written = self.modify(place, "scale", options, |live| {
-            let mut scale = scale_of(resource, live);
+        loop {
+            let stored = self.get(place)?;
+            let live = served(resource, &stored);
+            let old = scale_of(resource, &live);
+            let mut scale = old.clone();
             change(&mut scale)?;
-            check_scale(place, &scale, live)?;
-            let mut object = live.clone();
-            set(&mut object, &paths(resource).spec, scale["spec"]["replicas"].as_i64().unwrap_or_default());
-            let version = scale.meta("resourceVersion");
-            if !version.is_empty() {
-                object["metadata"]["resourceVersion"] = version.into();
+            check_scale(place, &scale, &live)?;
+            let request = Attributes::write(place, "scale", Some(&old), options);
+            let request = request.of_kind("autoscaling", "v1", "Scale");
+            let mut warnings = self.admit_body(&request, &mut scale).await?;
+            check_scale(place, &scale, &live)?;
+            // What was admitted is a change of this version.
+            let mut moved = false;
+            let written = self
+                .modify(place, "scale", options, |now| {
+                    if now.meta("resourceVersion") != live.meta("resourceVersion") {
+                        moved = true;
+                        return Err(Status::modified(resource.subject(&place.name)));
+                    }
+                    let mut object = now.clone();
+                    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
+                    set(&mut object, &paths(resource).spec, replicas);
+                    let version = scale.meta("resourceVersion");
+                    if !version.is_empty() {
+                        object["metadata"]["resourceVersion"] = version.into();
+                    }
+                    Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
+                })
+                .await;
+            if moved {
+                continue;
             }
-            Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
-        })?;
-        let scale = match &written.object {
-            Answer::Stored(stored) => scale_of(resource, &served(resource, stored)),
-            Answer::Draft(value) | Answer::Other(value) => scale_of(resource, value),
-        };
-        Ok(Written { object: Answer::Other(scale), ..written })
+            let written = written?;
+            let scale = match &written.object {
+                Answer::Stored(stored) => scale_of(resource, &served(resource, stored)),
+                Answer::Draft(value) | Answer::Other(value) => scale_of(resource, value),
+            };
+            warnings.extend(written.warnings);
+            return Ok(Written { object: Answer::Other(scale), warnings, code: written.code });
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Addresses and ports of Services: taken at creation, kept on update, free again with the object.
 //!
-//! What is taken is read from the stored Services each time, so that there is nothing to repair.
+//! What is taken is read from the stored Services each time, so that there is nothing to repair. What a Service gets is
+//! reserved until it is stored, since admission may take its time in between.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use parking_lot::MutexGuard;
 use serde_json::{Value, json};
 
 use super::Registry;
@@ -20,30 +20,55 @@ const FIRST_NODE_PORT: u64 = 30000;
 const NODE_PORTS: u64 = 2768;
 const NONE: &str = "None";
 
+/// An address or a port, and the uid of the Service that it is for.
+pub(super) type Reserved = (String, String);
+
+/// What a Service got that is not stored yet. Free again when dropped.
+pub(super) struct Reservation<'a> {
+    registry: &'a Registry,
+    reserved: Vec<Reserved>,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut all = self.registry.reserved.lock();
+        for one in &self.reserved {
+            if let Some(index) = all.iter().position(|known| known == one) {
+                all.swap_remove(index);
+            }
+        }
+    }
+}
+
 impl Registry {
-    /// Gives a Service what it lacks. The guard is held until the Service is stored.
+    /// Gives a Service what it lacks. The reservation is held until the Service is stored.
     pub(super) fn allocate(
         &self,
         resource: &Resource,
         service: &mut Value,
         old: Option<&Value>,
-    ) -> Result<Option<MutexGuard<'_, ()>>> {
+    ) -> Result<Option<Reservation<'_>>> {
         if !resource.is("", "services") {
             return Ok(None);
         }
-        let guard = self.allocating.lock();
+        let mut all = self.reserved.lock();
+        let uid = service.meta("uid").to_owned();
+        let reserved: BTreeSet<String> =
+            all.iter().filter(|(_, other)| *other != uid).map(|(what, _)| what.clone()).collect();
         let mut causes = Vec::new();
         if service["spec"]["type"].as_str() == Some("ExternalName") {
             for field in ["clusterIP", "clusterIPs"] {
                 fields(&mut service["spec"]).remove(field);
             }
         } else {
-            self.allocate_address(service, old, &mut causes)?;
+            self.allocate_address(service, old, &reserved, &mut causes)?;
         }
-        self.allocate_ports(service, old, &mut causes)?;
+        self.allocate_ports(service, old, &reserved, &mut causes)?;
         let name = service.meta("name").to_owned();
         refuse_invalid(resource, &name, causes)?;
-        Ok(Some(guard))
+        let given = owned(service).into_iter().map(|what| (what, uid.clone())).collect::<Vec<_>>();
+        all.extend(given.iter().cloned());
+        Ok(Some(Reservation { registry: self, reserved: given }))
     }
 
     /// The other Services.
@@ -57,6 +82,7 @@ impl Registry {
         &self,
         service: &mut Value,
         old: Option<&Value>,
+        reserved: &BTreeSet<String>,
         causes: &mut Vec<Cause>,
     ) -> Result<()> {
         let before = old.and_then(|old| old["spec"]["clusterIP"].as_str()).unwrap_or_default().to_owned();
@@ -73,6 +99,7 @@ impl Registry {
             .others(service)
             .iter()
             .filter_map(|other| other.value["spec"]["clusterIP"].as_str().map(str::to_owned))
+            .chain(reserved.iter().cloned())
             .collect();
         let address = if address.is_empty() {
             self.free_address(&taken)?
@@ -116,6 +143,7 @@ impl Registry {
         &self,
         service: &mut Value,
         old: Option<&Value>,
+        reserved: &BTreeSet<String>,
         causes: &mut Vec<Cause>,
     ) -> Result<()> {
         let wants = matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"));
@@ -130,12 +158,12 @@ impl Registry {
             }
             return Ok(());
         }
-        let ports_of = |object: &Value| -> Vec<u64> {
-            let ports = object["spec"]["ports"].as_array().cloned().unwrap_or_default();
-            ports.iter().filter_map(|port| port["nodePort"].as_u64()).collect()
-        };
-        let mut taken: BTreeSet<u64> =
-            self.others(service).iter().flat_map(|other| ports_of(&other.value)).collect();
+        let mut taken: BTreeSet<u64> = self
+            .others(service)
+            .iter()
+            .flat_map(|other| node_ports(&other.value).collect::<Vec<_>>())
+            .chain(reserved.iter().filter_map(|port| port.parse().ok()))
+            .collect();
         let before = old.map(|old| old["spec"]["ports"].clone()).unwrap_or_default();
         let mut ports = service["spec"]["ports"].clone();
         for (index, port) in ports.as_array_mut().into_iter().flatten().enumerate() {
@@ -169,4 +197,15 @@ impl Registry {
         service["spec"]["ports"] = ports;
         Ok(())
     }
+}
+
+fn node_ports(service: &Value) -> impl Iterator<Item = u64> {
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    ports.filter_map(|port| port["nodePort"].as_u64())
+}
+
+/// The address and the ports of a Service.
+fn owned(service: &Value) -> Vec<String> {
+    let address = service["spec"]["clusterIP"].as_str().filter(|address| !matches!(*address, "" | NONE));
+    address.map(str::to_owned).into_iter().chain(node_ports(service).map(|port| port.to_string())).collect()
 }

@@ -1,0 +1,39 @@
+//! What is refused, or answered with a warning, because nothing here would come of it.
+
+use serde_json::Value;
+
+use super::Registry;
+use crate::catalog::Resource;
+use crate::custom;
+use crate::status::{Result, Status};
+
+/// Refuses kinds that would promise something that nothing here keeps.
+pub(super) fn refuse_kind(resource: &Resource) -> Result<()> {
+    let what = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("admissionregistration.k8s.io", _) => "admission by webhooks or policies",
+        ("", "resourcequotas") => "resource quota",
+        ("", "limitranges") => "limit ranges",
+        ("apiregistration.k8s.io", "apiservices") => "API aggregation",
+        _ => return Ok(()),
+    };
+    Err(Status::not_implemented(what))
+}
+
+/// Refuses a valid object that asks for what nothing here does.
+pub(super) fn refuse_unsupported(resource: &Resource, object: &Value) -> Result<()> {
+    if resource.is(custom::GROUP, custom::PLURAL) && object["spec"]["conversion"]["strategy"] == "Webhook" {
+        return Err(Status::not_implemented("conversion of custom resources by webhook"));
+    }
+    Ok(())
+}
+
+impl Registry {
+    /// Says that nothing will come of a new object.
+    pub(super) fn idle_warning(&self, resource: &Resource) -> Option<String> {
+        let named = |(group, kind): &(String, String)| *group == resource.group && *kind == resource.kind;
+        let kind = &resource.kind;
+        self.admission.idle.iter().any(named).then(|| {
+            format!("nothing in this cluster processes objects of kind {kind}: this one is only stored")
+        })
+    }
+}
