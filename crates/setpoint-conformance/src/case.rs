@@ -71,6 +71,9 @@ pub struct Case {
     /// The name, unique in its topic.
     #[serde(rename = "case")]
     pub name: String,
+    /// What the case's webhook server answers: path → answer.
+    #[serde(default)]
+    pub webhooks: Value,
     /// Steps that only prepare: they must succeed and are not recorded.
     #[serde(default)]
     pub given: Vec<Step>,
@@ -82,7 +85,7 @@ pub struct Case {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Step {
-    /// `METHOD PATH`, `WATCH PATH`, `EVENTS` or `WAIT PATH`.
+    /// `METHOD PATH`, `WATCH PATH`, `EVENTS`, `HOOKS PATH` or `WAIT [METHOD] PATH`.
     #[serde(rename = "do")]
     pub action: String,
     /// The body, sent as JSON.

@@ -10,6 +10,8 @@
 //!                               └─ compare ◀─ recordings/*.json ──▶ differences: path, expected, got
 //! ```
 //!
+//! A case with `webhooks` has a server of its own that the API server calls; what it was sent is compared as well.
+//!
 //! The format is described in `conformance/README.md`.
 
 mod case;
@@ -22,6 +24,7 @@ mod recording;
 mod run;
 mod server;
 mod session;
+mod webhooks;
 
 pub use case::{Case, CaseError, Step, Suite, Topic};
 pub use check::{Report, check, record};

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -13,6 +15,7 @@ use crate::normal::{Normal, Rules};
 use crate::pointer;
 use crate::server::Server;
 use crate::session::{Answer, Session, Stream, collect};
+use crate::webhooks::{PROBE, Webhooks};
 
 /// Response headers that are always compared.
 const HEADERS: [&str; 6] =
@@ -39,6 +42,9 @@ pub struct Recorded {
     /// The events of a watch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Value>>,
+    /// What the API server sent to the case's webhooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<Value>>,
 }
 
 impl Recorded {
@@ -52,9 +58,11 @@ impl Recorded {
         if let Some(body) = &self.body {
             let _ = write!(text, ",\n    \"body\": {body}");
         }
-        if let Some(events) = &self.events {
-            let events: Vec<String> = events.iter().map(|event| format!("\n      {event}")).collect();
-            let _ = write!(text, ",\n    \"events\": [{}]", events.join(","));
+        for (name, items) in [("events", &self.events), ("requests", &self.requests)] {
+            if let Some(items) = items {
+                let items: Vec<String> = items.iter().map(|item| format!("\n      {item}")).collect();
+                let _ = write!(text, ",\n    \"{name}\": [{}]", items.join(","));
+            }
         }
         text.push('}');
         text
@@ -82,7 +90,8 @@ pub async fn run(
     let mut answers = Vec::new();
     let broken = match session(server, name, run) {
         Ok((session, ids)) => {
-            let mut runner = Runner { session, created: Vec::new(), streams: BTreeMap::new() };
+            let mut runner =
+                Runner { session, created: Vec::new(), streams: BTreeMap::new(), webhooks: None };
             let result = match Rules::new(rules) {
                 Ok(rules) => runner.all(case, &mut Normal::new(&rules, ids), &mut answers).await,
                 Err(error) => Err(format!("volatile.yaml: {error}")),
@@ -100,6 +109,7 @@ struct Runner<'a> {
     /// Paths of what was created outside of namespaces, with the case's own namespace.
     created: Vec<String>,
     streams: BTreeMap<String, Stream>,
+    webhooks: Option<Webhooks>,
 }
 
 impl Runner<'_> {
@@ -109,6 +119,9 @@ impl Runner<'_> {
         normal: &mut Normal<'_>,
         answers: &mut Vec<Recorded>,
     ) -> Result<(), String> {
+        if !case.webhooks.is_null() {
+            self.serve(&case.webhooks, normal).await?;
+        }
         if mentions(case, "$ns") {
             self.namespace().await?;
         }
@@ -122,6 +135,60 @@ impl Runner<'_> {
             let answer = self.step(step, normal).await.map_err(|error| at("step", index, step, &error))?;
             answers.extend(answer);
         }
+        Ok(())
+    }
+
+    /// Starts the case's webhook server.
+    async fn serve(&mut self, answers: &Value, normal: &mut Normal<'_>) -> Result<(), String> {
+        let answers = self.session.fill_value(answers);
+        let namespace = self.session.path("$ns");
+        let webhooks = Webhooks::start(answers, &namespace).await.map_err(|error| error.to_string())?;
+        let address = webhooks.address.to_string();
+        let port = webhooks.address.port();
+        let values = [
+            ("webhook", format!("https://{address}")),
+            ("webhookLocalhost", format!("https://localhost:{port}")),
+            ("webhookAddress", address),
+            ("ca", STANDARD.encode(&webhooks.ca)),
+        ];
+        for (name, value) in values {
+            normal.name(name, &value);
+            self.session.set(name, value.into());
+        }
+        self.session.set("webhookPort", port.into());
+        self.webhooks = Some(webhooks);
+        Ok(())
+    }
+
+    /// Waits until the API server has noticed a change of its webhooks of one kind: it hears of changes in order, so it knows of all
+    /// when it asks a last one.
+    async fn settle(&self, plural: &str) -> Result<(), String> {
+        let kind = if plural.starts_with("mutating") { "Mutating" } else { "Validating" };
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
+        let probe = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
+            "metadata": {"name": "probe-$id"},
+            "webhooks": [{
+                "name": "probe.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "clientConfig": {"url": format!("$webhook{PROBE}"), "caBundle": "$ca"},
+                "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+                "objectSelector": {"matchLabels": {"probe": "$id"}},
+            }],
+        });
+        let answer = self.session.send(&request("POST", probe), "POST", &path).await?;
+        if answer.status != 201 {
+            return Err(format!("the probe of webhooks was refused: {} {:?}", answer.status, answer.body));
+        }
+        let seen = Step {
+            until: BTreeMap::from([("code".to_owned(), json!(418))]),
+            ..request(
+                "WAIT",
+                json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"generateName": "probe-", "labels": {"probe": "$id"}}}),
+            )
+        };
+        self.wait(&seen, "POST /api/v1/namespaces/default/configmaps?dryRun=All").await?;
+        self.session.send(&request("DELETE", json!({})), "DELETE", &format!("{path}/probe-$id")).await?;
         Ok(())
     }
 
@@ -153,6 +220,21 @@ impl Runner<'_> {
         let stream = step.stream.clone().unwrap_or_default();
         match verb {
             "WAIT" => self.wait(step, path).await.map(|()| None),
+            "HOOKS" => {
+                let webhooks = self.webhooks.as_ref().ok_or("the case has no webhooks")?;
+                let mut requests = Value::from(webhooks.take(path));
+                mask(&mut requests, &step.volatile);
+                let requests =
+                    requests.as_array().into_iter().flatten().map(|request| normal.body(request)).collect();
+                Ok(Some(Recorded {
+                    action: step.action.clone(),
+                    status: None,
+                    headers: BTreeMap::new(),
+                    body: None,
+                    events: None,
+                    requests: Some(requests),
+                }))
+            }
             "WATCH" => {
                 let response = self.session.open(step, "GET", path).await?;
                 if response.status().as_u16() != 200 {
@@ -178,11 +260,19 @@ impl Runner<'_> {
                     headers: BTreeMap::new(),
                     body: None,
                     events: Some(events),
+                    requests: None,
                 }))
             }
             method => {
                 let answer = self.session.send(step, method, path).await?;
                 self.remember(method, path, &answer);
+                let plural = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+                let changed = plural.into_iter().find(|plural| path.contains(plural));
+                if let Some(plural) = changed.filter(|_| method != "GET" && answer.status < 300)
+                    && self.webhooks.is_some()
+                {
+                    self.settle(plural).await?;
+                }
                 self.answered(step, answer, normal).map(Some)
             }
         }
@@ -210,11 +300,7 @@ impl Runner<'_> {
             self.save(name, pointer, body.as_ref().unwrap_or(&Value::Null), normal)?;
         }
         if let Some(body) = &mut body {
-            for pointer in &step.volatile {
-                if let Some(part) = pointer::get_mut(body, pointer) {
-                    *part = "$volatile".into();
-                }
-            }
+            mask(body, &step.volatile);
             for pointer in &step.unordered {
                 if let Some(Value::Array(items)) = pointer::get_mut(body, pointer) {
                     items.sort_by_key(Value::to_string);
@@ -251,6 +337,7 @@ impl Runner<'_> {
             headers,
             body: body.map(|body| normal.body(&body)),
             events: None,
+            requests: None,
         })
     }
 
@@ -272,15 +359,21 @@ impl Runner<'_> {
     }
 
     async fn wait(&self, step: &Step, path: &str) -> Result<(), String> {
+        let (method, path) =
+            path.split_once(' ').filter(|(_, path)| path.starts_with('/')).unwrap_or(("GET", path));
         let mut last = String::new();
         for _ in 0..WAIT_TRIES {
-            let answer = self.session.send(step, "GET", path).await?;
+            let answer = self.session.send(step, method, path).await?;
             let body = answer.body.unwrap_or_default();
             let met = step.until.iter().all(|(pointer, value)| match pointer.as_str() {
                 "code" => *value == json!(answer.status),
                 pointer => pointer::get(&body, pointer) == Some(value),
             });
             if met {
+                // Nobody knows how often the webhooks were asked while we waited.
+                if let Some(webhooks) = &self.webhooks {
+                    webhooks.take("");
+                }
                 return Ok(());
             }
             last = format!("{} {body}", answer.status);
@@ -337,6 +430,15 @@ fn request(action: &str, body: Value) -> Step {
         count: None,
         stream: None,
         until: BTreeMap::new(),
+    }
+}
+
+/// Replaces the parts that differ from run to run.
+fn mask(value: &mut Value, pointers: &[String]) {
+    for pointer in pointers {
+        if let Some(part) = pointer::get_mut(value, pointer) {
+            *part = "$volatile".into();
+        }
     }
 }
 

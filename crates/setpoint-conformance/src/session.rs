@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         replaced.into_owned()
     }
 
-    fn fill_value(&self, value: &Value) -> Value {
+    pub(crate) fn fill_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => {
                 let whole = text.strip_prefix('$').and_then(|name| self.values.get(name));
