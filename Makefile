@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test lint build deny bench conformance conformance-record clean
+.PHONY: demo test lint build deny bench bench-apiserver conformance conformance-record clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -26,7 +26,11 @@ deny:
 	$(CARGO) deny check
 
 bench:
-	$(CARGO) bench --package setpoint-benches
+	$(CARGO) bench --package setpoint-benches --bench start
+
+# The API server beside kube-apiserver and etcd, if KUBEBUILDER_ASSETS names a folder with them. Options: make bench-apiserver BENCH_ARGS="--help"
+bench-apiserver:
+	ulimit -n 8192 && $(CARGO) bench --package setpoint-benches --bench apiserver -- $(BENCH_ARGS)
 
 # Compares an API server with the recorded kube-apiserver: make conformance SERVER=https://… TOKEN=… [CA=file] [ONLY=topic/case]
 conformance:
