@@ -71,7 +71,8 @@ async fn list(reader: &mut crate::connection::Connection) -> Result<usize, Failu
         let page = reader.get(&format!("{}?limit={PAGE}{token}", path(SPACE))).await?;
         // Both write the metadata of a list before its items: to parse all of it would keep the writer of this thread waiting.
         let head = String::from_utf8_lossy(&page[..page.len().min(600)]).into_owned();
-        let start = head.find(r#""metadata":{"#).ok_or_else(|| Failure::Refused("a list without metadata".into()))?;
+        let start =
+            head.find(r#""metadata":{"#).ok_or_else(|| Failure::Refused("a list without metadata".into()))?;
         let mut values = serde_json::Deserializer::from_str(&head[start + 11..]).into_iter::<Value>();
         let metadata = values.next().and_then(Result::ok).unwrap_or_default();
         found += PAGE as usize;

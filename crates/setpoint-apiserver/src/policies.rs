@@ -16,14 +16,11 @@ fn storage(plural: &str) -> String {
 impl Policies for StoredPolicies<'_> {
     fn list(&self, plural: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
         let snapshot = self.0.snapshot(&storage(plural));
-        snapshot
-            .range(namespace.unwrap_or_default(), None)
-            .map(|(_, stored)| Arc::clone(&stored.value))
-            .collect()
+        snapshot.range(namespace.unwrap_or_default(), None).map(|(_, stored)| stored.value.shared()).collect()
     }
 
     fn get(&self, plural: &str, namespace: Option<&str>, name: &str) -> Option<Arc<Value>> {
         let stored = self.0.get(&storage(plural), &Key::new(namespace.unwrap_or_default(), name))?;
-        Some(Arc::clone(&stored.value))
+        Some(stored.value.shared())
     }
 }

@@ -44,7 +44,7 @@ pub(crate) use self::list::{ListOptions, ListPage};
 pub(crate) use self::options::WriteOptions;
 pub(crate) use self::patch::PatchKind;
 use self::services::Reserved;
-pub(crate) use self::shape::served;
+pub(crate) use self::shape::{is_served_as_stored, served};
 pub(crate) use self::watch::{WatchEvent, WatchStream};
 
 /// The objects and everything that is done to them.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::catalog::Resource;
-use crate::registry::{Answer, ListPage, WatchEvent, served};
+use crate::registry::{Answer, ListPage, WatchEvent, is_served_as_stored, served};
 use crate::request::{Query, ResourceRequest};
 use crate::status::{Result, Status};
 use crate::store::{EventKind, Stored, watch_line};
@@ -263,10 +263,9 @@ impl Form {
         now: Timestamp,
     ) -> Bytes {
         if self.view == View::Object {
-            return match (event, served(resource, stored)) {
-                (WatchEvent::Whole(event), std::borrow::Cow::Borrowed(_)) => event.line(),
-                (_, std::borrow::Cow::Borrowed(_)) => watch_line(kind.text(), &stored.json),
-                (_, std::borrow::Cow::Owned(value)) => watch_line(kind.text(), value.to_string().as_bytes()),
+            return match event {
+                WatchEvent::Whole(event) if is_served_as_stored(resource, stored) => event.line(),
+                _ => watch_line(kind.text(), &object_json(resource, stored)),
             };
         }
         let mut view = self.view(resource, Arc::new(served(resource, stored).into_owned()), now);
@@ -328,10 +327,10 @@ pub(crate) fn failure(status: &Status) -> Response<Body> {
 }
 
 fn object_json(resource: &Resource, stored: &Stored) -> Bytes {
-    match served(resource, stored) {
-        std::borrow::Cow::Borrowed(_) => stored.json.clone(),
-        std::borrow::Cow::Owned(value) => value.to_string().into(),
+    if is_served_as_stored(resource, stored) {
+        return stored.json.clone();
     }
+    served(resource, stored).to_string().into()
 }
 
 fn list_json(resource: &Resource, page: &ListPage, meta: &Value) -> Bytes {
@@ -349,6 +348,10 @@ fn list_json(resource: &Resource, page: &ListPage, meta: &Value) -> Bytes {
         }
         if resource.custom().is_some() {
             body.put(object_json(resource, item));
+        } else if let Some(pieces) = item.without_kind().filter(|_| is_served_as_stored(resource, item)) {
+            body.put_u8(b'{');
+            body.put_slice(pieces[0]);
+            body.put_slice(pieces[1]);
         } else {
             let object = served(resource, item);
             // Writing an object of JSON values to memory does not fail.

@@ -6,17 +6,24 @@
 //! ```
 
 mod log;
+mod objects;
+mod pins;
+mod stored;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use self::log::Log;
 pub(crate) use self::log::{Compacted, Event, EventKind, watch_line};
+use self::objects::Objects;
+use self::pins::Pins;
+use self::stored::Draft;
+pub(crate) use self::stored::Stored;
 use crate::object::Metadata;
 
 /// An object's place within its resource. Cluster-scoped objects have an empty namespace.
@@ -32,30 +39,11 @@ impl Key {
     }
 }
 
-/// An object as it was written: decoded, and encoded once for every reader.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) value: Arc<Value>,
-    pub(crate) json: Bytes,
-    /// The revision of the write; also in `metadata.resourceVersion`.
-    pub(crate) revision: u64,
-}
-
-impl Stored {
-    pub(crate) fn encode(mut value: Value, revision: u64) -> Arc<Self> {
-        value["metadata"]["resourceVersion"] = revision.to_string().into();
-        let json = Bytes::from(value.to_string());
-        Arc::new(Self { value: Arc::new(value), json, revision })
-    }
-}
-
-pub(crate) type Objects = BTreeMap<Key, Arc<Stored>>;
-
 /// All objects of a resource as they were at `revision`.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) revision: u64,
-    pub(crate) objects: Arc<Objects>,
+    pub(crate) objects: Objects,
 }
 
 impl Snapshot {
@@ -65,10 +53,22 @@ impl Snapshot {
         namespace: &'a str,
         start: Option<&Key>,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
-        let first = start.cloned().unwrap_or_else(|| Key::new(namespace, ""));
+        let first = match start {
+            Some(start) => Some(start.clone()),
+            None if namespace.is_empty() => None,
+            None => Some(Key::new(namespace, "")),
+        };
+        let bound = first.as_ref().map_or(Bound::Unbounded, Bound::Included);
         self.objects
-            .range(first..)
+            .from(bound)
             .take_while(move |(key, _)| namespace.is_empty() || key.namespace == namespace)
+    }
+
+    /// How many objects of `namespace` (all namespaces when empty) there are from `start` on.
+    pub(crate) fn count(&self, namespace: &str, start: &Key) -> usize {
+        // No name of a namespace is between this one and the next longer one.
+        let end = (!namespace.is_empty()).then(|| Key::new(format!("{namespace}\0"), ""));
+        self.objects.count(start, end.as_ref())
     }
 }
 
@@ -84,6 +84,22 @@ pub(crate) enum Change {
     Put(Value),
     /// Removes the object; watchers are shown this last state.
     Remove(Value),
+}
+
+/// A change in bytes: encoded before it is this write's turn.
+struct Encoded {
+    draft: Draft,
+    removal: bool,
+}
+
+impl Encoded {
+    fn of(change: &Change) -> Self {
+        let (removal, value) = match change {
+            Change::Put(value) => (false, value),
+            Change::Remove(value) => (true, value),
+        };
+        Self { draft: Draft::of(value), removal }
+    }
 }
 
 /// The object is not as the write expected: somebody else was faster.
@@ -110,7 +126,7 @@ pub(crate) enum Refused {
 }
 
 struct Collection {
-    objects: Arc<Objects>,
+    objects: Objects,
     log: Log,
     changed: watch::Sender<u64>,
     /// Whether anything was ever written.
@@ -119,7 +135,12 @@ struct Collection {
 
 impl Collection {
     fn new(limits: LogLimits) -> Self {
-        Self { objects: Arc::default(), log: Log::new(limits), changed: watch::Sender::new(0), used: false }
+        Self {
+            objects: Objects::default(),
+            log: Log::new(limits),
+            changed: watch::Sender::new(0),
+            used: false,
+        }
     }
 }
 
@@ -135,6 +156,7 @@ pub(crate) struct Store {
     /// Held over a whole write, so that readers wait only for its publication.
     writer: Mutex<()>,
     state: RwLock<State>,
+    pins: Pins,
     limits: LogLimits,
 }
 
@@ -154,7 +176,7 @@ impl Default for LogLimits {
 impl Store {
     pub(crate) fn new(limits: LogLimits) -> Self {
         let state = State { revision: 1, collections: BTreeMap::new(), first_use: Vec::new() };
-        Self { writer: Mutex::new(()), state: RwLock::new(state), limits }
+        Self { writer: Mutex::new(()), state: RwLock::new(state), pins: Pins::default(), limits }
     }
 
     /// The revision of the newest write of all.
@@ -169,27 +191,34 @@ impl Store {
     pub(crate) fn snapshot(&self, resource: &str) -> Snapshot {
         let state = self.state.read();
         let objects =
-            state.collections.get(resource).map_or_else(Arc::default, |found| Arc::clone(&found.objects));
+            state.collections.get(resource).map_or_else(Objects::default, |found| found.objects.clone());
         Snapshot { revision: state.revision, objects }
     }
 
-    /// The state at an earlier `revision`: today's with later events undone.
+    /// The state at an earlier `revision`: one that is kept for a list in pages, or today's with later events undone.
     pub(crate) fn snapshot_at(&self, resource: &str, revision: u64) -> Result<Snapshot, Compacted> {
+        if let Some(kept) = self.pins.get(resource, revision) {
+            return Ok(kept);
+        }
         let state = self.state.read();
         let Some(collection) = state.collections.get(resource) else {
-            return Ok(Snapshot { revision, objects: Arc::default() });
+            return Ok(Snapshot { revision, objects: Objects::default() });
         };
         let undo = collection.log.after(revision)?;
-        let mut objects = Arc::clone(&collection.objects);
+        let mut objects = collection.objects.clone();
         drop(state);
         for event in undo.iter().rev() {
-            let objects = Arc::make_mut(&mut objects);
             match &event.old {
                 Some(old) => objects.insert(event.key.clone(), Arc::clone(old)),
                 None => objects.remove(&event.key),
             };
         }
         Ok(Snapshot { revision, objects })
+    }
+
+    /// Keeps a snapshot for the next pages of a list, for about as long as etcd keeps history.
+    pub(crate) fn pin(&self, resource: &Arc<str>, snapshot: &Snapshot) {
+        self.pins.keep(resource, snapshot);
     }
 
     /// Writes if the object still is as `expect` says. Returns what was stored (or the last state, with the
@@ -201,8 +230,9 @@ impl Store {
         expect: Expect,
         change: Change,
     ) -> Result<Arc<Stored>, Raced> {
+        let change = Encoded::of(&change);
         let _writing = self.writer.lock();
-        self.write_alone(resource, key, expect, change)
+        self.write_alone(resource, key, expect, &change)
     }
 
     /// Writes an object that is not there yet, if all its holders are.
@@ -211,8 +241,9 @@ impl Store {
         resource: &Arc<str>,
         key: &Key,
         holders: &[Holder<'_>],
-        object: Value,
+        object: &Value,
     ) -> Result<Arc<Stored>, Refused> {
+        let put = Encoded { draft: Draft::of(object), removal: false };
         let _writing = self.writer.lock();
         let holds = |holder: &Holder<'_>| {
             self.get(holder.resource, &holder.key).is_some_and(|found| {
@@ -222,8 +253,7 @@ impl Store {
         if !holders.iter().all(holds) {
             return Err(Refused::Unheld);
         }
-        let put = Change::Put(object);
-        self.write_alone(resource, key, Expect::Absent, put).map_err(|Raced| Refused::Taken)
+        self.write_alone(resource, key, Expect::Absent, &put).map_err(|Raced| Refused::Taken)
     }
 
     /// The write itself; the caller holds the writer lock.
@@ -232,7 +262,7 @@ impl Store {
         resource: &Arc<str>,
         key: &Key,
         expect: Expect,
-        change: Change,
+        change: &Encoded,
     ) -> Result<Arc<Stored>, Raced> {
         let (revision, old) = {
             let state = self.state.read();
@@ -242,30 +272,32 @@ impl Store {
         if old.as_ref().map_or(Expect::Absent, |old| Expect::Revision(old.revision)) != expect {
             return Err(Raced);
         }
-        let (removal, value) = match change {
-            Change::Put(value) => (false, value),
-            Change::Remove(value) => (true, value),
-        };
-        let stored = Stored::encode(value, revision);
-        let event = Event::new(key.clone(), old, Arc::clone(&stored), removal);
+        let stored = change.draft.at(revision);
+        let event = Event::new(key.clone(), old, Arc::clone(&stored), change.removal);
 
         let mut state = self.state.write();
         state.revision = revision;
         let State { collections, first_use, .. } = &mut *state;
-        let collection =
-            collections.entry(Arc::clone(resource)).or_insert_with(|| Collection::new(self.limits));
+        let collection = match collections.get_mut(resource) {
+            Some(known) => known,
+            None => collections.entry(Arc::clone(resource)).or_insert_with(|| Collection::new(self.limits)),
+        };
         if !collection.used {
             collection.used = true;
             first_use.retain(|subscriber| subscriber.send(Arc::clone(resource)).is_ok());
         }
-        let objects = Arc::make_mut(&mut collection.objects);
-        if removal {
-            objects.remove(key);
+        if change.removal {
+            collection.objects.remove(key);
         } else {
-            objects.insert(key.clone(), Arc::clone(&stored));
+            collection.objects.insert(key.clone(), Arc::clone(&stored));
         }
-        collection.log.push(event);
-        collection.changed.send_replace(revision);
+        let gone = collection.log.push(event);
+        let changed = collection.changed.clone();
+        drop(state);
+        // What no longer fits into the log is freed without the lock, and so are watchers woken.
+        drop(gone);
+        self.pins.tidy();
+        changed.send_replace(revision);
         Ok(stored)
     }
 

@@ -1,7 +1,5 @@
 //! The plugin `Priority`: the priority of a pod comes from its class.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 use super::Attributes;
@@ -26,7 +24,7 @@ impl Registry {
             }
             found
         };
-        let class = class.map(|class| Arc::clone(&class.value));
+        let class = class.map(|class| class.value.shared());
         let policy = class.as_ref().and_then(|class| class["preemptionPolicy"].as_str());
         let policy = policy.unwrap_or("PreemptLowerPriority").to_owned();
         let priority = class.as_ref().and_then(|class| class["value"].as_i64()).unwrap_or_default();

@@ -111,9 +111,9 @@ impl Registry {
         let _defining = self.defining(&resource);
         let stored = self
             .store
-            .create(&resource.storage, &place.key(), &holders(&place), object)
+            .create(&resource.storage, &place.key(), &holders(&place), &object)
             .map_err(|refused| self.refused(&place, &refused))?;
-        self.after_write(&resource, &stored.value);
+        self.after_write(&resource, &stored);
         Ok(Answer::Stored(stored))
     }
 

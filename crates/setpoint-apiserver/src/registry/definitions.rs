@@ -12,7 +12,7 @@ use super::{DeleteOptions, Place, Registry};
 use crate::catalog::Resource;
 use crate::custom;
 use crate::object::{Metadata, copy_field, fields, meta_mut};
-use crate::store::{Change, Expect, Key};
+use crate::store::{Change, Expect, Key, Stored};
 
 /// Holds a definition until its objects are gone.
 pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -30,8 +30,9 @@ pub(super) struct Installed {
 
 impl Registry {
     /// Follows a write that may concern the catalog.
-    pub(super) fn after_write(&self, resource: &Resource, object: &Value) {
+    pub(super) fn after_write(&self, resource: &Resource, written: &Stored) {
         if resource.is(custom::GROUP, custom::PLURAL) {
+            let object = &written.value;
             if object.is_deleting() {
                 self.refresh_definitions();
                 self.clean_up(object.meta("name"));
@@ -43,7 +44,7 @@ impl Registry {
     }
 
     /// Follows the removal of an object.
-    pub(super) fn after_removal(&self, resource: &Resource, _object: &Value) {
+    pub(super) fn after_removal(&self, resource: &Resource) {
         if resource.is(custom::GROUP, custom::PLURAL) {
             self.refresh_definitions();
             self.accept_freed_names();

@@ -122,6 +122,16 @@ impl ListOptions {
             && (self.fields.is_empty() || self.fields.matches(|field| field_of(resource, object, field)))
     }
 
+    /// Whether a stored object is selected. Reads no more of it than it must: all objects of a kind come by here.
+    pub(super) fn selects_stored(&self, resource: &Resource, stored: &Stored) -> bool {
+        if self.selects_all() {
+            return true;
+        }
+        let in_head = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+        let object = if self.fields.fields().all(in_head) { stored.head() } else { stored.decode() };
+        self.selects(resource, &object)
+    }
+
     pub(super) fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -150,10 +160,9 @@ impl Registry {
         check_fields(resource, &options.fields)?;
         let (snapshot, start) = self.snapshot_for(resource, options)?;
         let mut items = Vec::new();
-        let mut range = snapshot.range(namespace, start.as_ref());
         let mut next = None;
-        for (key, stored) in range.by_ref() {
-            if !options.selects(resource, &stored.value) {
+        for (key, stored) in snapshot.range(namespace, start.as_ref()) {
+            if !options.selects_stored(resource, stored) {
                 continue;
             }
             if options.limit > 0 && items.len() == options.limit {
@@ -162,7 +171,11 @@ impl Registry {
             }
             items.push(Arc::clone(stored));
         }
-        let remaining = (next.is_some() && options.selects_all()).then(|| range.count() + 1);
+        let remaining = next.as_ref().filter(|_| options.selects_all());
+        let remaining = remaining.map(|next| snapshot.count(namespace, next));
+        if next.is_some() {
+            self.store.pin(&resource.storage, &snapshot);
+        }
         let token = next.map(|key| token(snapshot.revision, &key));
         Ok(ListPage { items, revision: snapshot.revision, token, remaining })
     }

@@ -159,9 +159,9 @@ impl Registry {
         let expect = Expect::Revision(stored.revision);
         let written = self.store.write(&resource.storage, &place.key(), expect, change)?;
         if finished {
-            self.after_removal(resource, &written.value);
+            self.after_removal(resource);
         } else {
-            self.after_write(resource, &written.value);
+            self.after_write(resource, &written);
         }
         Ok(written)
     }

@@ -26,31 +26,30 @@ pub(super) enum Tracked {
     Apply,
 }
 
+/// Whether readers of `resource` get the stored bytes as they are.
+pub(crate) fn is_served_as_stored(resource: &Resource, stored: &Stored) -> bool {
+    match resource.custom() {
+        // Written in another version or under an older schema: what is read has today's shape.
+        Some(custom) => stored.revision >= custom.since && stored.is_in(&custom.api_version),
+        None => resource.group != events::GROUP && stored.is_in(&resource.api_version()),
+    }
+}
+
 /// The object in the version of `resource`, as every reader gets it.
 pub(crate) fn served<'a>(resource: &Resource, stored: &'a Stored) -> Cow<'a, Value> {
-    let value: &Value = &stored.value;
+    if is_served_as_stored(resource, stored) {
+        return stored.tree();
+    }
+    let mut value = stored.decode();
     if let Some(custom) = resource.custom() {
-        let same_version = value["apiVersion"] == custom.api_version.as_str();
-        if same_version && stored.revision >= custom.since {
-            return Cow::Borrowed(value);
-        }
-        // Written in another version or under an older schema: what is read has today's shape.
-        let mut value = value.clone();
         value["apiVersion"] = custom.api_version.as_str().into();
         custom.complete(&mut value);
-        return Cow::Owned(value);
-    }
-    if resource.group == events::GROUP {
-        let mut value = value.clone();
+    } else if resource.group == events::GROUP {
         events::from_core(&mut value);
-        return Cow::Owned(value);
-    }
-    if value["apiVersion"] != resource.api_version() {
-        let mut value = value.clone();
+    } else {
         value["apiVersion"] = resource.api_version().into();
-        return Cow::Owned(value);
     }
-    Cow::Borrowed(value)
+    Cow::Owned(value)
 }
 
 /// The object in the version in which it is stored.

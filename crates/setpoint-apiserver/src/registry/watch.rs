@@ -88,7 +88,7 @@ impl Registry {
             position = now.revision;
             initial = now
                 .range(namespace, None)
-                .filter(|(_, stored)| options.selects(resource, &stored.value))
+                .filter(|(_, stored)| options.selects_stored(resource, stored))
                 .map(|(_, stored)| WatchEvent::Object(EventKind::Added, Arc::clone(stored)))
                 .collect();
             if streaming_list && options.bookmarks {
@@ -200,7 +200,7 @@ impl WatchStream {
         if self.options.selects_all() {
             return Some(WatchEvent::Whole(event));
         }
-        let selects = |stored: &Stored| self.options.selects(&self.resource, &stored.value);
+        let selects = |stored: &Stored| self.options.selects_stored(&self.resource, stored);
         let before = event.old.as_deref().is_some_and(selects);
         let after = event.kind != EventKind::Deleted && selects(&event.object);
         match (before, after) {
@@ -210,7 +210,7 @@ impl WatchStream {
             (true, false) => {
                 // The state in which it was last seen, at the version at which it left.
                 let old = event.old.as_ref()?;
-                let left = Stored::encode((*old.value).clone(), event.revision());
+                let left = Stored::encode(&old.decode(), event.revision());
                 Some(WatchEvent::Object(EventKind::Deleted, left))
             }
             (false, false) => None,

@@ -85,7 +85,9 @@ impl Log {
         Self { events: VecDeque::new(), bytes: 0, compacted: 0, limits }
     }
 
-    pub(super) fn push(&mut self, event: Arc<Event>) {
+    /// Adds an event, and gives back those that no longer fit.
+    pub(super) fn push(&mut self, event: Arc<Event>) -> Vec<Arc<Event>> {
+        let mut gone = Vec::new();
         self.bytes += event.object.json.len();
         self.events.push_back(event);
         while self.events.len() > 1
@@ -94,8 +96,10 @@ impl Log {
             if let Some(oldest) = self.events.pop_front() {
                 self.bytes -= oldest.object.json.len();
                 self.compacted = oldest.revision();
+                gone.push(oldest);
             }
         }
+        gone
     }
 
     /// The events after `revision`, oldest first.

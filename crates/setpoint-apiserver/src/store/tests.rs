@@ -75,7 +75,7 @@ proptest! {
         for (revision, then) in history {
             let snapshot = store.snapshot_at("pods", revision).unwrap();
             prop_assert_eq!(&contents(&snapshot), &then);
-            let mut replayed = (*snapshot.objects).clone();
+            let mut replayed = snapshot.objects.clone();
             let mut last = revision;
             for event in store.events_after("pods", revision).unwrap().0 {
                 prop_assert!(event.revision() > last);
@@ -122,7 +122,7 @@ fn an_object_comes_into_being_only_under_holders_that_stay() {
     };
     let create = |name: &str, holder: &str, uid: Option<&str>| {
         let holder = Holder { resource: "namespaces", key: Key::new("", holder), uid };
-        store.create(&pods(), &Key::new("n", name), &[holder], object(name, 0)).map(drop)
+        store.create(&pods(), &Key::new("n", name), &[holder], &object(name, 0)).map(drop)
     };
     write("n", json!({"metadata": {"name": "n", "uid": "1"}}));
     assert_eq!(create("a", "n", None), Ok(()));
