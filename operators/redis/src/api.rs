@@ -158,7 +158,7 @@ pub struct RedisClusterStatus {
     /// The lowest number of replicas without which the primary refuses writes.
     #[serde(default)]
     pub write_quorum: i32,
-    /// Whether the cluster has ever been seen to hold a key.
+    /// Whether a key was seen since the last change of the primary, or the new primary had one.
     #[serde(default)]
     pub holds_data: bool,
     /// Conditions: Ready, PrimaryAvailable, Replicated, Progressing, ConfigApplied, FailoverBlocked, RolloutBlocked.

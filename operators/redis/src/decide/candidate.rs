@@ -117,8 +117,9 @@ fn await_silent(o: &Observation, primary: &Instance, lost: Option<Instant>) -> R
     Err(Hold::Later(SOON, format!("for {}, which may have more of the data", list(silent))))
 }
 
-/// Whether the primary's own data is better than that of the best candidate, whose server is `best`, and likely to
-/// come back: the candidate lacks some of what the primary was last seen to have.
+/// Whether the primary's own data is better than that of the best candidate, whose server is `best`: the candidate
+/// lacks some of what the primary was last seen to have. That is waited for as long as it is likely to come back;
+/// where the candidate has nothing at all, until the primary or a human decides.
 fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Instant>) -> Result<(), Hold> {
     let Some(seen) =
         primary.primary.as_ref().map(|sighting| sighting.offset).filter(|seen| *seen > best.offset)
@@ -132,6 +133,15 @@ fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Insta
         View::Reached(server) if server.loading || server.keys > 0 => Err(Hold::Blocked(lacks)),
         View::Down(proof) if waits && primary.volume && proof.returns() => {
             Err(Hold::Later(SOON, format!("for {} to restart with its data: {lacks}", primary.name)))
+        }
+        View::Down(_) | View::Unreachable { .. }
+            if primary.volume && best.keys == 0 && o.ledger.holds_data =>
+        {
+            Err(Hold::Blocked(format!(
+                "{lacks} and are empty: waiting for {} to come back, or name the one to go on with in annotation {}",
+                primary.name,
+                crate::api::CHOOSE_PRIMARY
+            )))
         }
         _ => Ok(()),
     }

@@ -188,8 +188,10 @@ fn fence(o: &Observation, primary: &Instance, chosen: &Instance, reasons: &mut V
     }
     let quorum = quorum_after(o, chosen);
     if quorum < o.ledger.quorum {
-        // Recorded before it is in force. From here on the old quorum is forgotten, so the fence is done.
-        return Step::Record(Ledger { current: None, quorum, ..o.ledger.clone() });
+        // Recorded before it is in force. From here on the old quorum is forgotten, so the fence is done. What the
+        // chosen one has is all there is, and it may be nothing: see `promote_fenced`.
+        let holds_data = chosen.server().is_some_and(|server| server.keys > 0);
+        return Step::Record(Ledger { current: None, quorum, holds_data, ..o.ledger.clone() });
     }
     Step::Promote { pod: chosen.name.clone(), quorum: o.ledger.quorum }
 }
@@ -266,6 +268,7 @@ fn publish(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> St
     Step::Record(Ledger {
         current: Some(primary.name.clone()),
         members: members.collect(),
+        holds_data: primary.server().is_some_and(|server| server.keys > 0),
         ..o.ledger.clone()
     })
 }

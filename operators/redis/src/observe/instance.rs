@@ -52,7 +52,7 @@ pub struct Ledger {
     pub members: BTreeSet<String>,
     /// The lowest `min-replicas-to-write` that may be in force on the primary.
     pub quorum: u32,
-    /// The cluster has been seen to hold a key.
+    /// A key was seen since the last change of the primary, or the new one had one.
     pub holds_data: bool,
 }
 

@@ -96,6 +96,46 @@ fn an_empty_primary_does_not_take_its_role_back_before_its_replica_was_asked() {
     assert_eq!(sim.unconfirmed(), [0; 0], "{:?}", sim.steps);
 }
 
+/// A cluster that was emptied has nothing that could be lost: an empty replica takes over although the cluster held
+/// data once. It was passed over where the quorum fell with it.
+#[test]
+fn an_emptied_cluster_goes_on_with_an_empty_replica() {
+    for size in [2, 3] {
+        let mut sim = Sim::new(size, true);
+        sim.converge().unwrap();
+        sim.happen(&Event::Write);
+        sim.happen(&Event::Run(30));
+        assert!(sim.ledger.holds_data);
+        for server in sim.world.servers.values_mut() {
+            server.log.clear();
+        }
+        sim.happen(&Event::Run(30));
+        sim.world.kill(&ip(0));
+        sim.happen(&Event::Run(60));
+        assert_eq!(sim.service(), Some(ip(1)), "{:?}", sim.steps);
+        sim.converge().unwrap();
+        sim.settled();
+        assert!(!sim.ledger.holds_data);
+    }
+}
+
+/// The first write of a cluster was not yet at its replica when the primary died: the primary's volume has it.
+#[test]
+fn an_empty_replica_does_not_replace_a_primary_with_data() {
+    let mut sim = Sim::new(2, true);
+    sim.converge().unwrap();
+    sim.happen(&Event::Cut(1, 1_400));
+    sim.happen(&Event::Write);
+    sim.happen(&Event::Run(9));
+    assert!(sim.ledger.holds_data);
+    sim.world.kill(&ip(0));
+    sim.happen(&Event::Run(60));
+    assert_eq!(sim.service(), Some(ip(0)), "{:?}", sim.steps);
+    sim.converge().unwrap();
+    sim.settled();
+    assert_eq!(sim.lost(), 0);
+}
+
 /// Waiting has an end: a replica that stays away does not keep the cluster without a primary.
 #[test]
 fn a_replica_that_stays_away_is_not_waited_for() {
@@ -114,6 +154,8 @@ fn a_primary_that_restarts_with_more_than_its_replicas_stays_the_primary() {
     for returns in [true, false] {
         let mut sim = Sim::new(3, true);
         sim.converge().unwrap();
+        sim.happen(&Event::Write);
+        sim.happen(&Event::Run(5));
         sim.happen(&Event::Cut(1, 60_000));
         sim.happen(&Event::Cut(2, 60_000));
         sim.happen(&Event::Run(12));
