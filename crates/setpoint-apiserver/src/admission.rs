@@ -13,7 +13,9 @@
 //! like what the client sent.
 
 mod connect;
+mod expressions;
 mod lifecycle;
+mod policy;
 mod priority;
 mod service_account;
 
@@ -21,10 +23,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+pub(crate) use self::expressions::environment;
+pub(crate) use self::policy::Cache as CompiledPolicies;
 use crate::catalog::Resource;
 use crate::identity::Identity;
+use crate::object::Metadata;
 use crate::registry::{DeleteOptions, Place, Registry, WriteOptions};
-use crate::status::{Result, Status, Subject};
+use crate::status::{Result, Status};
 
 /// What a request does, in the sense of admission: a patch updates, or creates when an apply finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,13 +144,12 @@ impl<'a> Attributes<'a> {
         self.subresource.is_empty() && self.resource().is(group, plural)
     }
 
-    /// Whom an error is about.
-    pub(crate) fn subject(&self) -> Subject<'_> {
-        self.resource().subject(&self.place.name)
-    }
-
-    pub(crate) fn forbidden(&self, why: &str) -> Status {
-        Status::forbidden(self.subject(), why)
+    /// Refuses the request. An object that has no name yet is named as far as it will be (upstream: `admission.NewForbidden`).
+    pub(crate) fn forbidden(&self, object: &Value, why: &str) -> Status {
+        let own = |field: &str| Some(object.meta(field)).filter(|name| !name.is_empty());
+        let known = Some(self.place.name.as_str()).filter(|name| !name.is_empty());
+        let name = known.or_else(|| own("name")).or_else(|| own("generateName")).unwrap_or("Unknown");
+        Status::forbidden(self.resource().subject(name), why)
     }
 
     /// `CreateOptions`, `UpdateOptions` or `DeleteOptions` as reviews of webhooks and policies show them; `null` for streams.
@@ -169,15 +173,6 @@ impl<'a> Attributes<'a> {
 impl<'a> ObjectKind<'a> {
     fn of(resource: &'a Resource) -> Self {
         Self { group: &resource.group, version: &resource.version, kind: &resource.kind }
-    }
-
-    /// As `group/version`, or `version` of the core group.
-    pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
     }
 
     /// `{group, version, kind}`, as reviews show it.
@@ -243,8 +238,8 @@ impl Registry {
         object: &Value,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
-        // Here: built-in plugins, validating policies, validating webhooks, quota.
-        let _ = (request, object, warnings);
+        self.validate_by_policies(request, object, warnings)?;
+        // Here: validating webhooks, quota.
         std::future::ready(()).await;
         Ok(())
     }

@@ -7,6 +7,8 @@ use crate::object::Metadata;
 use crate::status::Cause;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+/// What is wrong with a label that has to begin with a letter.
+pub(crate) const OLD_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 pub(crate) const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -20,6 +22,8 @@ pub(crate) enum NameRule {
     Subdomain,
     /// A DNS label of at most 63 characters.
     Label,
+    /// One that begins with a letter.
+    OldLabel,
     /// Anything that can be one segment of a path (RBAC).
     PathSegment,
 }
@@ -39,6 +43,10 @@ impl NameRule {
             Self::Label => {
                 let wrong = || if is_subdomain(trimmed) { "must not contain dots" } else { LABEL };
                 too_long(63).into_iter().chain((!is_label(trimmed)).then(|| wrong().to_owned())).collect()
+            }
+            Self::OldLabel => {
+                let wrong = !is_label(trimmed) || trimmed.starts_with(|c: char| c.is_ascii_digit());
+                too_long(63).into_iter().chain(wrong.then(|| OLD_LABEL.to_owned())).collect()
             }
             Self::PathSegment => {
                 let mut errors = Vec::new();

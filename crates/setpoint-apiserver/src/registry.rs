@@ -31,6 +31,7 @@ use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
 use serde_json::Value;
 use setpoint_clock::{Clock, Entropy};
 
+use crate::admission::CompiledPolicies;
 use crate::catalog::{Catalog, Resource};
 use crate::custom;
 use crate::object::timestamp;
@@ -59,6 +60,7 @@ pub(crate) struct Registry {
     /// See [`Registry::defining`]. A definition's removal, within a write to it, may give its names to another one.
     defining: ReentrantMutex<()>,
     installed: Mutex<BTreeMap<String, Installed>>,
+    pub(crate) compiled_policies: CompiledPolicies,
 }
 
 /// What depends on the cluster that the server is for.
@@ -118,6 +120,7 @@ impl Registry {
             reserved: Mutex::default(),
             defining: ReentrantMutex::new(()),
             installed: Mutex::default(),
+            compiled_policies: CompiledPolicies::default(),
         }
     }
 

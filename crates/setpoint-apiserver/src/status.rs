@@ -152,6 +152,13 @@ impl Status {
         self
     }
 
+    /// The same words with another code, reason and causes.
+    pub(crate) fn answering(mut self, code: u16, reason: &'static str, causes: Vec<Value>) -> Self {
+        (self.code, self.reason) = (code, reason);
+        self.details.insert("causes".to_owned(), causes.into());
+        self
+    }
+
     fn about(mut self, subject: Subject<'_>) -> Self {
         self.details = subject.details();
         self

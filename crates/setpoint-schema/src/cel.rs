@@ -1,8 +1,10 @@
-//! CEL validation rules of custom resources (`x-kubernetes-validations`).
+//! CEL: the validation rules of custom resources (`x-kubernetes-validations`), and in [`policy`] the expressions of admission policies.
 
 mod check;
 mod complexity;
 mod cost;
+mod parse;
+pub mod policy;
 mod rule;
 mod value;
 
@@ -17,6 +19,7 @@ use kube_cel::{
 };
 use serde_json::Value;
 
+use self::parse::parse;
 use self::rule::Rule;
 use crate::{
     field_error::{ErrorKind, FieldError, FieldPath},
@@ -24,7 +27,9 @@ use crate::{
 };
 
 /// The functions of rules. `type` and the names of types are missing from the crate; types are strings here.
-static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(|| {
+static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(functions);
+
+fn functions() -> Context<'static> {
     let mut context = Context::default().with_all();
     context.add_function("lists.range", |count: i64| range(count));
     context.add_function("type", |This(value): This<cel::Value>| type_name(&value).to_owned());
@@ -32,7 +37,7 @@ static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(|| {
         context.add_variable_from_value(name, cel::Value::String(Arc::new(name.to_owned())));
     }
     context
-});
+}
 
 /// The most items of a list that `lists.range` makes out of nothing.
 const MAX_RANGE: usize = 10_000;

@@ -1,5 +1,7 @@
 //! The plugin `NamespaceLifecycle`: nothing new in a namespace that is missing or going away, and namespaces that stay.
 
+use serde_json::Value;
+
 use super::{Attributes, Operation};
 use crate::object::Metadata;
 use crate::registry::{Place, Registry};
@@ -15,7 +17,11 @@ impl Registry {
         let name = request.place.name.as_str();
         if request.operation == Operation::Delete {
             let kept = request.is("", "namespaces") && IMMORTAL.contains(&name);
-            return if kept { Err(request.forbidden("this namespace may not be deleted")) } else { Ok(()) };
+            return if kept {
+                Err(request.forbidden(&Value::Null, "this namespace may not be deleted"))
+            } else {
+                Ok(())
+            };
         }
         // Whether one may do something can be asked of any namespace.
         let asks = resource.is("authorization.k8s.io", "localsubjectaccessreviews");

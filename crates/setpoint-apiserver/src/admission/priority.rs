@@ -20,7 +20,7 @@ impl Registry {
         } else {
             let found = self.store.get(CLASSES, &Key::new("", name.as_str()));
             if found.is_none() {
-                return Err(request.forbidden(&format!("no PriorityClass with name {name} was found")));
+                return Err(request.forbidden(pod, &format!("no PriorityClass with name {name} was found")));
             }
             found
         };
@@ -32,7 +32,7 @@ impl Registry {
             let why = format!(
                 "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
             );
-            return Err(request.forbidden(&why));
+            return Err(request.forbidden(pod, &why));
         }
         let spec = fields(&mut pod["spec"]);
         if let Some(class) = &class {

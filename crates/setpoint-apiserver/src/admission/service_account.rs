@@ -17,9 +17,10 @@ impl Registry {
         }
         let (namespace, name) = (request.place.namespace.as_str(), builtin::account_name(pod));
         let Some(account) = self.store.get("serviceaccounts", &Key::new(namespace, name)) else {
-            return Err(request.forbidden(&format!(
+            let why = format!(
                 "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
-            )));
+            );
+            return Err(request.forbidden(pod, &why));
         };
         builtin::admit_pod(pod, &account.value, &self.entropy.name_suffix(5));
         Ok(())

@@ -70,8 +70,33 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         ("scheduling.k8s.io", "PriorityClass") => fill(object, "preemptionPolicy", "PreemptLowerPriority"),
         ("networking.k8s.io", "NetworkPolicy") => network_policy(object),
         (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(object),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy") => {
+            if let Some(spec) = existing(object, "spec") {
+                fill(spec, "failurePolicy", "Fail");
+                policy_resources(spec, "matchConstraints");
+            }
+        }
+        (
+            "admissionregistration.k8s.io",
+            "ValidatingAdmissionPolicyBinding" | "MutatingAdmissionPolicyBinding",
+        ) => {
+            if let Some(spec) = existing(object, "spec") {
+                policy_resources(spec, "matchResources");
+            }
+        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition(object),
         _ => {}
+    }
+}
+
+/// Which resources an admission policy or its binding is for.
+fn policy_resources(spec: &mut Value, key: &str) {
+    let Some(given) = existing(spec, key) else { return };
+    fill(given, "matchPolicy", "Equivalent");
+    fill(given, "namespaceSelector", json!({}));
+    fill(given, "objectSelector", json!({}));
+    for key in ["resourceRules", "excludeResourceRules"] {
+        items(given, key).for_each(|rule| fill(rule, "scope", "*"));
     }
 }
 

@@ -1,11 +1,13 @@
 //! Validation of the built-in kinds that operators touch: the rules that the OpenAPI documents don't carry, in kube-apiserver's words. Metadata is
 //! checked elsewhere, alike for all kinds, and so are definitions of custom resources.
 
+mod conditions;
 mod config;
 mod container;
 mod errors;
 mod network;
 mod pod;
+mod policy;
 mod rbac;
 mod selector;
 mod service;
@@ -54,6 +56,18 @@ pub fn validate(
         ("apps", "Deployment") => workload::deployment(&mut errors, new, old),
         ("apps", "ReplicaSet") => workload::replica_set(&mut errors, new, old),
         ("", "ReplicationController") => workload::replication_controller(&mut errors, new),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            policy::validating(&mut errors, new, old)
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
+            policy::mutating(&mut errors, new, old)
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            policy::binding(&mut errors, new, true);
+        }
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding") => {
+            policy::binding(&mut errors, new, false);
+        }
         ("networking.k8s.io", "Ingress") => network::ingress(&mut errors, new),
         ("networking.k8s.io", "NetworkPolicy") => network::policy(&mut errors, new),
         ("networking.k8s.io", "IngressClass") => network::ingress_class(&mut errors, new, old),

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::structure;
 use crate::object::Metadata;
+use crate::object_meta::OLD_LABEL;
 use crate::object_meta::is_label;
 use crate::status::{Cause, GoValue};
 
-const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const APPROVAL: &str = "api-approved.kubernetes.io";
 /// Upstream: `MaxSelectableFields`.
 const MAX_SELECTABLE: usize = 8;
@@ -106,7 +106,7 @@ fn label(field: String, text: &str, mixed_case: bool, causes: &mut Vec<Cause>) {
     if !is_label(&checked) || checked.len() > 63 || checked.starts_with(|first: char| first.is_ascii_digit())
     {
         let lead = if mixed_case { "may have mixed case, but should otherwise match: " } else { "" };
-        causes.push(Cause::invalid(field, &text.into(), &format!("{lead}{DNS_1035}")));
+        causes.push(Cause::invalid(field, &text.into(), &format!("{lead}{OLD_LABEL}")));
     }
 }
 

@@ -10,7 +10,13 @@ use crate::status::{Result, Status};
 /// Refuses kinds that would promise something that nothing here keeps.
 pub(super) fn refuse_kind(resource: &Resource) -> Result<()> {
     let what = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("admissionregistration.k8s.io", _) => "admission by webhooks or policies",
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies" | "validatingadmissionpolicybindings",
+        ) => {
+            return Ok(());
+        }
+        ("admissionregistration.k8s.io", _) => "admission by webhooks or mutating policies",
         ("", "resourcequotas") => "resource quota",
         ("", "limitranges") => "limit ranges",
         ("apiregistration.k8s.io", "apiservices") => "API aggregation",

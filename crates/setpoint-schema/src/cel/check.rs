@@ -3,24 +3,26 @@
 //! Kubernetes type-checks rules when a definition is created; this is the part of it that finds misspelt names.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use kube_cel::cel::{
     Context, ExecutionError, IdedExpr, Program,
-    common::ast::{EntryExpr, Expr},
+    common::ast::{EntryExpr, Expr, LiteralValue},
 };
+use serde_json::json;
 
 use super::value::escape;
 use crate::schema::{Schema, Type};
 
 /// Names in scope, with the schema of their values where it is known.
-type Scope = BTreeMap<String, Option<Schema>>;
+pub(super) type Scope = BTreeMap<String, Option<Schema>>;
 
 /// What a rule looks like.
 pub(super) struct Findings {
     /// Everything in it that cannot be.
     pub(super) problems: Vec<Problem>,
-    /// Whether it can be a boolean at all.
-    pub(super) may_be_bool: bool,
+    /// The schema of its value, where it is known; one that says nothing is that of a value which only shows when it is there.
+    pub(super) result: Option<Schema>,
 }
 
 /// A name that cannot be.
@@ -50,20 +52,61 @@ impl Problem {
     }
 }
 
-/// Looks at `expression`, which is about a value of `schema`.
-pub(super) fn examine(
-    expression: &IdedExpr,
-    schema: &Schema,
-    old_is_optional: bool,
-    context: &Context<'_>,
-) -> Findings {
+/// The names in the scope of a rule about a value of `schema`.
+pub(super) fn rule_scope(schema: &Schema, old_is_optional: bool) -> Scope {
     let mut scope = Scope::new();
     scope.insert("self".into(), Some(schema.clone()));
     scope.insert("oldSelf".into(), (!old_is_optional).then(|| schema.clone()));
+    scope
+}
+
+/// Looks at `expression`, which may use the names in `scope`.
+pub(super) fn examine(expression: &IdedExpr, scope: &Scope, context: &Context<'_>) -> Findings {
     let mut check = Check { context, problems: Vec::new() };
-    let result = check.visit(expression, &scope);
-    let may_be_bool = result.is_none_or(|schema| schema.node.kind.is_none_or(|kind| kind == Type::Boolean));
-    Findings { problems: check.problems, may_be_bool }
+    let result = check.visit(expression, scope);
+    Findings { problems: check.problems, result }
+}
+
+/// Schemas of what functions and literals give.
+struct Plain {
+    bool: Schema,
+    int: Schema,
+    double: Schema,
+    string: Schema,
+    list: Schema,
+    map: Schema,
+}
+
+static PLAIN: LazyLock<Plain> = LazyLock::new(|| {
+    let of = |kind: &str| {
+        let schema = json!({"type": kind, "x-kubernetes-preserve-unknown-fields": true});
+        Schema::from_openapi(&schema).unwrap_or_else(|_| Schema::untyped())
+    };
+    Plain {
+        bool: of("boolean"),
+        int: of("integer"),
+        double: of("number"),
+        string: of("string"),
+        list: of("array"),
+        map: of("object"),
+    }
+});
+
+/// What a function or operator gives whatever it is given.
+fn result_of(function: &str) -> Option<&'static Schema> {
+    let plain = &*PLAIN;
+    match function {
+        "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "_&&_" | "_||_" | "!_" | "@in" | "startsWith"
+        | "endsWith" | "matches" | "contains" | "hasValue" | "bool" | "isSorted" | "allowed" | "errored" => {
+            Some(&plain.bool)
+        }
+        "size" | "int" | "indexOf" | "lastIndexOf" => Some(&plain.int),
+        "string" | "lowerAscii" | "upperAscii" | "replace" | "join" | "substring" | "trim" | "format"
+        | "reason" => Some(&plain.string),
+        "double" => Some(&plain.double),
+        "split" => Some(&plain.list),
+        _ => None,
+    }
 }
 
 struct Check<'a> {
@@ -85,8 +128,14 @@ impl Check<'_> {
                 None
             }
             Expr::Select(select) => {
-                let schema = self.visit(&select.operand, scope)?;
-                self.field(&schema, &select.field)
+                let schema = self.visit(&select.operand, scope);
+                if select.test {
+                    if let Some(schema) = schema {
+                        self.field(&schema, &select.field);
+                    }
+                    return Some(PLAIN.bool.clone());
+                }
+                self.field(&schema?, &select.field)
             }
             Expr::Call(call) => {
                 if let Some(target) = &call.target {
@@ -117,9 +166,14 @@ impl Check<'_> {
                         self.visit_all(rest, scope);
                         schema.filter(|schema| schema.node.kind.is_some())
                     }
-                    (_, arguments) => {
+                    ("_?_:_", [condition, one, other]) => {
+                        self.visit(condition, scope);
+                        let (one, other) = (self.visit(one, scope)?, self.visit(other, scope)?);
+                        (one.node.kind == other.node.kind).then_some(one)
+                    }
+                    (function, arguments) => {
                         self.visit_all(arguments, scope);
-                        None
+                        result_of(function).cloned()
                     }
                 }
             }
@@ -141,11 +195,15 @@ impl Check<'_> {
                 self.visit(&comprehension.loop_cond, &scope);
                 self.visit(&comprehension.loop_step, &scope);
                 self.visit(&comprehension.result, &scope);
-                None
+                // `all` and `exists` keep a yes or no; `map` and `filter` gather.
+                match &comprehension.accu_init.expr {
+                    Expr::Literal(LiteralValue::Boolean(_)) => Some(PLAIN.bool.clone()),
+                    _ => None,
+                }
             }
             Expr::List(list) => {
                 self.visit_all(&list.elements, scope);
-                None
+                Some(PLAIN.list.clone())
             }
             Expr::Map(map) => {
                 for entry in &map.entries {
@@ -154,14 +212,21 @@ impl Check<'_> {
                         self.visit(&entry.value, scope);
                     }
                 }
-                None
+                Some(PLAIN.map.clone())
             }
             // Rules know no types with names; the interpreter would panic.
             Expr::Struct(object) => {
                 self.undeclared(&object.type_name);
                 None
             }
-            Expr::Literal(_) | Expr::Unspecified => None,
+            Expr::Literal(literal) => match literal {
+                LiteralValue::Boolean(_) => Some(PLAIN.bool.clone()),
+                LiteralValue::Double(_) => Some(PLAIN.double.clone()),
+                LiteralValue::Int(_) | LiteralValue::UInt(_) => Some(PLAIN.int.clone()),
+                LiteralValue::String(_) => Some(PLAIN.string.clone()),
+                LiteralValue::Bytes(_) | LiteralValue::Null => None,
+            },
+            Expr::Unspecified => None,
         }
     }
 

@@ -21,7 +21,7 @@ const PATTERN_BYTE: f64 = 0.25;
 
 /// What is known of a value before the rule runs.
 #[derive(Clone, Debug)]
-enum Known<'v> {
+pub(super) enum Known<'v> {
     /// It is one of these parts of the object.
     OneOf(Vec<&'v Value>),
     /// It is not larger than this.
@@ -30,7 +30,7 @@ enum Known<'v> {
 
 /// All that is in a value: numbers, lists, maps, strings; and the bytes of its strings and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Size {
+pub(super) struct Size {
     nodes: f64,
     bytes: f64,
 }
@@ -133,17 +133,22 @@ impl Known<'_> {
     }
 }
 
-type Scope<'v> = BTreeMap<String, Known<'v>>;
+pub(super) type Scope<'v> = BTreeMap<String, Known<'v>>;
 
 /// What `expression` costs at most where `self` and `oldSelf` are these.
 pub(super) fn reckon(expression: &IdedExpr, new: &Value, old: Option<&Value>) -> f64 {
     let mut scope = Scope::new();
     scope.insert("self".into(), Known::OneOf(vec![new]));
     scope.insert("oldSelf".into(), Known::OneOf(old.into_iter().collect()));
+    reckon_in(expression, &scope).0
+}
+
+/// What `expression` costs at most where names stand for what `scope` says, and what is known of its value.
+pub(super) fn reckon_in<'v>(expression: &IdedExpr, scope: &Scope<'v>) -> (f64, Known<'v>) {
     let mut reckoning = Reckoning { times: 1.0, cost: 0.0 };
-    reckoning.visit(expression, &scope);
+    let known = reckoning.visit(expression, scope);
     // No number: nothing times something without a bound.
-    if reckoning.cost.is_nan() { f64::INFINITY } else { reckoning.cost }
+    (if reckoning.cost.is_nan() { f64::INFINITY } else { reckoning.cost }, known)
 }
 
 struct Reckoning {
@@ -202,7 +207,7 @@ impl Reckoning {
         let operands: Vec<_> =
             call.target.as_deref().into_iter().chain(&call.args).map(|one| self.visit(one, scope)).collect();
         match (call.func_name.as_str(), operands.as_slice()) {
-            ("_[_]", [operand, _]) => return operand.element(),
+            ("_[_]" | "_[?_]", [operand, _]) => return operand.element(),
             ("value", [operand]) => return operand.clone(),
             ("_&&_" | "_||_" | "!_" | "-_", _) => return Known::SMALL,
             ("_?_:_", [_, one, other]) => return Known::AtMost(one.size().or(other.size())),

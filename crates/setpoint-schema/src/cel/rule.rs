@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use kube_cel::cel::{self, Context, ExecutionError, Program, objects::OptionalValue};
+use kube_cel::cel::{self, Context, ExecutionError, IdedExpr, objects::OptionalValue};
 use serde_json::Value;
 
 use super::{CONTEXT, RuleError, check, complexity, cost, value::to_cel};
 use crate::{
     field_error::{FieldError, FieldPath},
-    schema::Schema,
+    schema::{Schema, Type},
 };
 
 /// The reasons that a rule may give.
@@ -20,9 +20,9 @@ const REASONS: [&str; 4] =
 pub(super) struct Rule {
     /// The expression, without the white space around it.
     text: String,
-    program: Program,
+    program: IdedExpr,
     message: Option<String>,
-    message_program: Option<Program>,
+    message_program: Option<IdedExpr>,
     reason: Option<String>,
     /// Where to report a failure, below the value: `.name` or `['name']` steps, normalised to `name.name`.
     field_path: Option<String>,
@@ -44,9 +44,10 @@ impl Rule {
             let failed = |problem: &str| error(key, expression, &format!("compilation failed: {problem}"));
             complexity::check(expression).map_err(|problem| failed(&format!("ERROR: {problem}")))?;
             // cel-go indents the lines that show the place.
-            let program = Program::compile(expression)
+            let program = super::parse(expression)
                 .map_err(|problem| failed(&problem.to_string().replace("\n| ", "\n | ")))?;
-            let found = check::examine(program.expression(), schema, optional_old_self, &CONTEXT);
+            let scope = check::rule_scope(schema, optional_old_self);
+            let found = check::examine(&program, &scope, &CONTEXT);
             if found.problems.is_empty() {
                 return Ok((program, found));
             }
@@ -59,7 +60,8 @@ impl Rule {
             return Err(error("rule", "", "rule is not specified"));
         }
         let (program, found) = parse("rule", &expression)?;
-        if !found.may_be_bool {
+        let kind = found.result.as_ref().and_then(|schema| schema.node.kind);
+        if kind.is_some_and(|kind| kind != Type::Boolean) {
             return Err(error("rule", &expression, "cel expression must evaluate to a bool"));
         }
         let message_program = match text("messageExpression").filter(|text| !text.is_empty()) {
@@ -91,8 +93,8 @@ impl Rule {
 
     fn failure(&self, new: &Value, old: Option<&Value>, context: &Context<'_>) -> String {
         let program = self.message_program.as_ref();
-        let program = program.filter(|program| cost::reckon(program.expression(), new, old) <= cost::LIMIT);
-        let message = program.and_then(|program| match program.execute(context) {
+        let program = program.filter(|program| cost::reckon(program, new, old) <= cost::LIMIT);
+        let message = program.and_then(|program| match cel::Value::resolve(program, context) {
             Ok(cel::Value::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
                 Some(text.trim().to_owned())
             }
@@ -125,7 +127,7 @@ pub(super) fn evaluate(
         if rule.is_transition && old.is_none() && !rule.optional_old_self {
             continue;
         }
-        if cost::reckon(rule.program.expression(), new, old) > cost::LIMIT {
+        if cost::reckon(&rule.program, new, old) > cost::LIMIT {
             let why = "no further validation rules will be run due to call cost exceeds limit for rule";
             errors.push(broken(schema, path, format!("{why}: {}", rule.name())));
             return;
@@ -139,7 +141,7 @@ pub(super) fn evaluate(
             Some(old) => scope.add_variable_from_value("oldSelf", old.clone()),
             None => {}
         }
-        let error = match rule.program.execute(&scope) {
+        let error = match cel::Value::resolve(&rule.program, &scope) {
             Ok(cel::Value::Bool(true)) => continue,
             // A value that did not change may keep what was once valid.
             _ if unchanged && !rule.is_transition => continue,
@@ -188,7 +190,8 @@ fn broken(schema: &Schema, path: &FieldPath, detail: String) -> FieldError {
     FieldError::invalid(path, schema.node.kind.map_or("", |kind| kind.name()), detail)
 }
 
-fn print(problem: &ExecutionError) -> String {
+/// A failure at run time, as cel-go words it.
+pub(super) fn print(problem: &ExecutionError) -> String {
     match problem {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         ExecutionError::NoSuchOverload => "no such overload".into(),
