@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::{Resource, Shape, storage_name};
 use crate::discovery::priority;
 use crate::object::Metadata;
+use crate::registry::printed;
+use crate::status::Cause;
 
 pub(crate) use self::definition::{check, warnings};
 
@@ -154,6 +156,78 @@ impl CustomShape {
         }
         errors
     }
+
+    /// What is wrong with the numbers of the scale subresource, as upstream checks them beside the schema
+    /// (`customResourceValidator.ValidateScaleSpec`, `ValidateScaleStatus`). `parts`: of `spec`, of `status`.
+    pub(crate) fn validate_scale(&self, object: &Value, parts: [bool; 2]) -> Vec<Cause> {
+        let Some(scale) = &self.scale else { return Vec::new() };
+        let mut causes = Vec::new();
+        for (path, checked) in [&scale.spec, &scale.status].into_iter().zip(parts) {
+            if !checked {
+                continue;
+            }
+            match nested(object, path) {
+                Ok(None) => {}
+                Ok(Some(Value::Number(number))) if number.is_i64() => {
+                    let count = number.as_i64().unwrap_or_default();
+                    if count < 0 {
+                        causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
+                    } else if count > i64::from(i32::MAX) {
+                        let detail = format!("should be less than or equal to {}", i32::MAX);
+                        causes.push(Cause::invalid(path, &count.into(), &detail));
+                    }
+                }
+                Ok(Some(other)) => {
+                    causes.push(Cause::invalid(path, &0.into(), &of_type(path, other, "int64")))
+                }
+                Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
+            }
+        }
+        if let Some(path) = scale.selector.as_ref().filter(|_| parts[1]) {
+            match nested(object, path) {
+                Ok(None | Some(Value::String(_))) => {}
+                Ok(Some(other)) => {
+                    causes.push(Cause::invalid(path, &"".into(), &of_type(path, other, "string")))
+                }
+                Err(why) => causes.push(Cause::invalid(path, &"".into(), &why)),
+            }
+        }
+        causes
+    }
+}
+
+/// The value at a path of fields; nothing where one is missing (`unstructured.NestedFieldNoCopy`).
+fn nested<'a>(object: &'a Value, path: &str) -> std::result::Result<Option<&'a Value>, String> {
+    let (mut value, mut at) = (object, String::new());
+    for field in path.trim_start_matches('.').split('.') {
+        match value {
+            Value::Object(fields) => match fields.get(field) {
+                Some(found) => value = found,
+                None => return Ok(None),
+            },
+            Value::Null => return Ok(None),
+            other => return Err(of_type(&at, other, "map[string]interface{}")),
+        }
+        at = format!("{at}.{field}");
+    }
+    Ok(Some(value))
+}
+
+/// A value of another type than wanted, as Go words it.
+fn of_type(path: &str, value: &Value, wanted: &str) -> String {
+    let (shown, kind) = match value {
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+        Value::Bool(_) => (value.to_string(), "bool"),
+        Value::Number(number) if number.is_f64() => (value.to_string(), "float64"),
+        Value::Number(_) => (value.to_string(), "int64"),
+        Value::String(text) => (text.clone(), "string"),
+        Value::Array(_) => (printed(value), "[]interface {}"),
+        Value::Object(_) => (printed(value), "map[string]interface {}"),
+    };
+    format!(
+        ".{} accessor error: {shown} is of the type {kind}, expected {wanted}",
+        path.trim_start_matches('.')
+    )
 }
 
 /// What users of a deprecated version are told by default: which one to use, if there is a newer one.

@@ -34,16 +34,19 @@ use crate::warnings::{warn, warn_all};
 
 /// Answers a request of an authenticated user. A panic costs only this request.
 pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
+    let errors = Form::of_errors(request.headers(), request.uri().query());
     let user = match authn::impersonate(user, request.headers(), &api.inner.registry) {
         Ok(user) => user,
-        Err(status) => return failure(&status),
+        Err(status) => return failure(&status, &errors),
     };
     let guarded = AssertUnwindSafe(route(&api, &user, request)).catch_unwind();
     match guarded.await {
         Ok(Ok(response)) => response,
-        Ok(Err(status)) => failure(&status),
+        Ok(Err(status)) => failure(&status, &errors),
         Err(_) => {
-            failure(&Status::internal("a panic while the request was answered; this is a bug in Setpoint"))
+            let status =
+                Status::internal("a panic while the request was answered; this is a bug in Setpoint");
+            failure(&status, &errors)
         }
     }
 }
@@ -382,7 +385,7 @@ impl Call<'_> {
         };
         let registry = &self.inner.registry;
         let watch = registry.watch(&self.place.resource, &self.place.namespace, options)?;
-        Ok(respond(200, "application/json", Body::stream(lines(watch, self.form, registry.clock))))
+        Ok(respond(200, self.form.stream_media(), Body::stream(lines(watch, self.form, registry.clock))))
     }
 
     async fn delete_collection(&self) -> Result<Response<Body>> {
@@ -390,9 +393,7 @@ impl Call<'_> {
         let options = self.delete_options()?;
         let (items, revision) =
             self.inner.registry.delete_collection(&self.place, &list, &options, self.user).await?;
-        // Lists without a Go type of their own write an empty token.
-        let token = self.place.resource.custom().map(|_| String::new());
-        let page = ListPage { items, revision, token, remaining: None };
+        let page = ListPage { items, revision, token: None, remaining: None };
         Ok(self.form.list(&self.place.resource, &page, self.now()))
     }
 }

@@ -26,7 +26,7 @@ use self::stalling::Stalling;
 use crate::body::Body;
 use crate::certificates::CertificateError;
 use crate::in_process::read;
-use crate::render::failure;
+use crate::render::{Form, failure};
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::{authn, dispatch};
@@ -140,11 +140,12 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
 async fn answer(api: ApiServer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let registry = &api.inner.registry;
+    let errors = Form::of_errors(&parts.headers, parts.uri.query());
     let user = authn::authenticate(&parts.headers, &api.inner.tokens, registry);
     let body = read_in_time(body).await;
     let response = match (user, body) {
         (Ok(user), Ok(body)) => dispatch::answer(api, user, Request::from_parts(parts, body)).await,
-        (Err(status), _) | (_, Err(status)) => failure(&status),
+        (Err(status), _) | (_, Err(status)) => failure(&status, &errors),
     };
     Ok(response)
 }

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use crate::body::Body;
 use crate::dispatch;
 use crate::identity::Identity;
-use crate::render::failure;
+use crate::render::{Form, failure};
 use crate::server::ApiServer;
 use crate::status::Status;
 
@@ -68,7 +68,7 @@ where
                     upgrade(api, identity, Request::from_parts(parts, body)).await
                 }
                 Ok(body) => dispatch::answer(api, identity, Request::from_parts(parts, body)).await,
-                Err(status) => failure(&status),
+                Err(status) => failure(&status, &Form::of_errors(&parts.headers, parts.uri.query())),
             })
         })
     }
@@ -130,7 +130,7 @@ async fn upgrade(api: ApiServer, identity: Identity, mut request: Request<Bytes>
             let (parts, body) = request.into_parts();
             Ok::<_, Infallible>(match read(body).await {
                 Ok(body) => dispatch::answer(api, identity, Request::from_parts(parts, body)).await,
-                Err(status) => failure(&status),
+                Err(status) => failure(&status, &Form::of_errors(&parts.headers, parts.uri.query())),
             })
         }
     });
@@ -151,7 +151,10 @@ async fn upgrade(api: ApiServer, identity: Identity, mut request: Request<Bytes>
         Ok(response) => response.map(|body| {
             Body::stream(body.into_data_stream().filter_map(|chunk| std::future::ready(chunk.ok())))
         }),
-        Err(error) => failure(&Status::internal(format!("the connection could not be upgraded: {error}"))),
+        Err(error) => failure(
+            &Status::internal(format!("the connection could not be upgraded: {error}")),
+            &Form::json(),
+        ),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Paths that are no resources: health, version, discovery, OpenAPI.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{HeaderMap, Method, Response};
 use serde_json::Value;
 
 use crate::body::Body;
+use crate::catalog::Resource;
 use crate::discovery;
 use crate::openapi;
 use crate::registry::Registry;
@@ -30,23 +33,36 @@ pub(crate) fn answer(
         ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
             Ok(health(&segments, query))
         }
-        ["version"] => Form::negotiate(headers, query).map(|form| form.value(200, &discovery::version())),
+        ["version"] => {
+            let accept = accept(headers);
+            if !(accept.is_empty() || accepts(accept, "application/json")) {
+                return Err(Status::no_representation_but_json());
+            }
+            Ok(Form::of_errors(headers, None).value(200, &discovery::version()))
+        }
         ["api" | "apis"] if wants_aggregated(headers) => {
             let document = discovery::aggregated(&resources, segments[0] == "api");
             tagged(headers, discovery::AGGREGATED_TYPE, &document)
         }
         ["openapi", "v2"] => {
-            let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-            if ![openapi::V2_TYPE, openapi::V2_TYPE_OLD].iter().any(|media| accept.contains(media)) {
-                return Err(Status::not_acceptable(openapi::V2_REFUSAL));
+            let accept = accept(headers);
+            if [openapi::V2_TYPE, openapi::V2_TYPE_OLD].iter().any(|media| accept.contains(media)) {
+                return Ok(respond(200, openapi::V2_TYPE, Body::from(Bytes::from(openapi::v2()))));
             }
-            Ok(respond(200, openapi::V2_TYPE, Body::from(Bytes::from(openapi::v2()))))
+            if !(accept.is_empty() || accepts(accept, "application/json")) {
+                return Ok(bare(406));
+            }
+            tagged(headers, "application/json", &openapi::v2_json(&resources))
         }
-        ["openapi", "v3"] => tagged(headers, "application/json", &openapi::index(&resources)),
-        ["openapi", "v3", "api", version] => document(headers, openapi::document(&resources, "", version)),
+        ["openapi", "v3"] => {
+            let index = openapi::index(&resources).to_string();
+            Ok(respond(200, "text/plain; charset=utf-8", Body::from(Bytes::from(index))))
+        }
+        ["openapi", "v3", "api", version] => document(headers, query, path, &resources, ("", version)),
         ["openapi", "v3", "apis", group, version] => {
-            document(headers, openapi::document(&resources, group, version))
+            document(headers, query, path, &resources, (group, version))
         }
+        ["openapi", "v3", ..] => Ok(bare(404)),
         _ => {
             let found = match segments.as_slice() {
                 [] => Some(roots()),
@@ -100,8 +116,68 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
         })
 }
 
-fn document(headers: &HeaderMap, document: Option<Value>) -> Result<Response<Body>> {
-    tagged(headers, "application/json", &document.ok_or_else(Status::no_path)?)
+fn accept(headers: &HeaderMap) -> &str {
+    headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Whether an `Accept` header has a clause for a media type.
+fn accepts(accept: &str, media: &str) -> bool {
+    let any = media.split_once('/').map(|(kind, _)| format!("{kind}/*")).unwrap_or_default();
+    accept.split(',').any(|clause| {
+        let clause = clause.split(';').next().unwrap_or_default().trim();
+        clause == media || clause == any || clause == "*/*"
+    })
+}
+
+/// An answer of a code alone.
+fn bare(code: u16) -> Response<Body> {
+    let mut response = respond(code, "application/json", Body::empty());
+    response.headers_mut().remove(CONTENT_TYPE);
+    response
+}
+
+/// A document of OpenAPI v3. Under the address with its hash it may be kept for ever; a wrong hash leads to the right one.
+fn document(
+    headers: &HeaderMap,
+    query: &Query,
+    path: &str,
+    resources: &[Arc<Resource>],
+    (group, version): (&str, &str),
+) -> Result<Response<Body>> {
+    if !resources.iter().any(|resource| resource.group == group && resource.version == version) {
+        return Ok(bare(404));
+    }
+    let accept = accept(headers);
+    if !(accept.is_empty() || accepts(accept, "application/json")) {
+        return Ok(bare(406));
+    }
+    let hash = openapi::hash(resources, group, version);
+    let asked = query.get("hash");
+    let tag = format!("\"{hash}\"");
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
+    let mut response = if asked.is_some_and(|asked| asked != hash) {
+        let mut moved = respond(301, "application/json", Body::empty());
+        let location = HeaderValue::from_str(&format!("{path}?hash={hash}")).map_err(Status::internal)?;
+        moved.headers_mut().insert(LOCATION, location);
+        moved
+    } else if known {
+        bare(304)
+    } else {
+        let document = openapi::document(resources, group, version).ok_or_else(Status::no_path)?;
+        respond(200, "application/json", Body::from(Bytes::from(document.to_string())))
+    };
+    if asked == Some(hash.as_str()) {
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+    }
+    tag_with(&mut response, &tag)?;
+    Ok(response)
+}
+
+fn tag_with(response: &mut Response<Body>, tag: &str) -> Result<()> {
+    let value = HeaderValue::from_str(tag).map_err(Status::internal)?;
+    response.headers_mut().insert(ETAG, value);
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(())
 }
 
 /// An answer that a client which has it already need not read again.
@@ -110,12 +186,12 @@ fn tagged(headers: &HeaderMap, media: &'static str, document: &Value) -> Result<
     let tag = discovery::etag(text.as_bytes());
     let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
     let mut response = if known {
-        respond(304, media, Body::empty())
+        let mut unchanged = respond(304, media, Body::empty());
+        unchanged.headers_mut().remove(CONTENT_TYPE);
+        unchanged
     } else {
         respond(200, media, Body::from(Bytes::from(text)))
     };
-    let value = HeaderValue::from_str(&tag).map_err(Status::internal)?;
-    response.headers_mut().insert(ETAG, value);
-    response.headers_mut().insert("vary", HeaderValue::from_static("Accept"));
+    tag_with(&mut response, &tag)?;
     Ok(response)
 }

@@ -1,14 +1,22 @@
-//! Bodies in Kubernetes' protobuf form, which clients written in Go use for built-in kinds: to JSON, by the field numbers of the facts.
+//! Bodies in Kubernetes' protobuf form, which clients written in Go use for built-in kinds: to JSON and from it, by the field numbers of the facts.
+//!
+//! ```text
+//! setpoint_kinds::{message, presence} ──▶ plan ──▶ decode (here), encode
+//! ```
 //!
 //! The form is `k8s\0` and a `runtime.Unknown` message around the object's own (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`). Go writes
 //! the zero values of fields without a pointer too; they are left out again where its JSON does.
 
-use std::collections::BTreeSet;
+mod encode;
+mod plan;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use setpoint_kinds::{Label, MessageField, Presence, message, presence};
+use setpoint_kinds::{Label, Presence, message};
+
+pub(crate) use self::encode::{encode, encode_list, watch_frame};
+use self::plan::{Field, Kind, Plan, Special, plan};
 
 /// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -16,10 +24,13 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = b"k8s\0";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// Indicates that a body is no object in protobuf form.
+const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 /// How many characters of a body an error may repeat.
 const ECHO: usize = 100;
+/// How deep messages may lie in one another (upstream's decoders stop at 10,000 levels of JSON; no kind comes near).
+const DEPTH: usize = 256;
 
+/// Why a body is no object in protobuf form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("the body does not start as Kubernetes' protobuf form does")]
@@ -32,6 +43,8 @@ pub(crate) enum DecodeError {
     Kind { api_version: String, kind: String },
     #[error("{0} cannot be read from protobuf: send the object as JSON")]
     Message(String),
+    #[error("the protobuf messages lie too deep in one another")]
+    Depth,
 }
 
 /// Decodes a body.
@@ -56,10 +69,11 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, DecodeError> {
     }
     let name = message_name(&api_version, &kind)
         .ok_or_else(|| DecodeError::Kind { api_version: shortened(&api_version), kind: shortened(&kind) })?;
+    let plan = plan(&name).ok_or_else(|| DecodeError::Message(name.clone()))?;
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
-    fields(&name, raw, &mut object)?;
+    fields(plan, raw, &mut object, DEPTH)?;
     Ok(object.into())
 }
 
@@ -77,6 +91,12 @@ fn message_name(api_version: &str, kind: &str) -> Option<String> {
     if let Some(known) = setpoint_kinds::by_kind(group, version, kind) {
         return Some(known.definition.to_owned());
     }
+    // A list of them.
+    if let Some(known) =
+        kind.strip_suffix("List").and_then(|kind| setpoint_kinds::by_kind(group, version, kind))
+    {
+        return Some(format!("{}List", known.definition));
+    }
     // Kinds of subresources and options.
     let package = group.split('.').next().filter(|package| !package.is_empty()).unwrap_or("core");
     [format!("io.k8s.api.{package}.{version}.{kind}"), format!("{META}{kind}")]
@@ -85,25 +105,26 @@ fn message_name(api_version: &str, kind: &str) -> Option<String> {
 }
 
 /// Adds the fields of a message to an object.
-fn fields(name: &str, bytes: &[u8], object: &mut Map<String, Value>) -> Result<(), DecodeError> {
-    let known = message(name).ok_or_else(|| DecodeError::Message(name.to_owned()))?;
-    let omitted: BTreeSet<_> = presence(name)
-        .filter(|(_, presence)| *presence == Presence::Omitted)
-        .map(|(field, _)| field)
-        .collect();
+fn fields(
+    plan: &Plan,
+    bytes: &[u8],
+    object: &mut Map<String, Value>,
+    depth: usize,
+) -> Result<(), DecodeError> {
+    let depth = depth.checked_sub(1).ok_or(DecodeError::Depth)?;
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.field()? {
         // A field of a newer version is unknown here, as it is in JSON.
-        let Some(field) = known.iter().find(|field| field.number == number) else { continue };
+        let Some(field) = plan.fields.iter().find(|field| field.number == number) else { continue };
         let Some(key) = field.name else {
-            if let Wire::Bytes(embedded) = wire {
-                fields(field.kind, embedded, object)?;
+            if let (Wire::Bytes(embedded), Kind::Embedded(plan)) = (wire, field.kind) {
+                fields(plan, embedded, object, depth)?;
             }
             continue;
         };
         match field.label {
             Label::Map => {
-                let (entry, value) = map_entry(field, &wire)?;
+                let (entry, value) = map_entry(field, &wire, depth)?;
                 let map = object.entry(key).or_insert_with(|| Map::new().into());
                 if let Value::Object(map) = map {
                     map.insert(entry, value);
@@ -112,13 +133,13 @@ fn fields(name: &str, bytes: &[u8], object: &mut Map<String, Value>) -> Result<(
             Label::Repeated => {
                 let list = object.entry(key).or_insert_with(|| Value::Array(Vec::new()));
                 if let Value::Array(list) = list {
-                    list.push(value(field.kind, &wire)?);
+                    list.push(value(field.kind, &wire, depth)?);
                 }
             }
             Label::Single => {
-                let value = value(field.kind, &wire)?;
+                let value = value(field.kind, &wire, depth)?;
                 let zero = value == "" || value == false || value == 0 || value == 0.0;
-                if !(value.is_null() || zero && omitted.contains(key)) {
+                if !(value.is_null() || zero && field.presence == Some(Presence::Omitted)) {
                     object.insert(key.to_owned(), value);
                 }
             }
@@ -127,46 +148,55 @@ fn fields(name: &str, bytes: &[u8], object: &mut Map<String, Value>) -> Result<(
     Ok(())
 }
 
-fn map_entry(field: &MessageField, wire: &Wire<'_>) -> Result<(String, Value), DecodeError> {
+fn map_entry(field: &Field, wire: &Wire<'_>, depth: usize) -> Result<(String, Value), DecodeError> {
     let Wire::Bytes(bytes) = wire else { return Err(DecodeError::Truncated) };
     let (mut key, mut found) = (String::new(), None);
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.field()? {
         match (number, &wire) {
             (1, Wire::Bytes(text)) => key = utf8(text),
-            (2, _) => found = Some(value(field.kind, &wire)?),
+            (2, _) => found = Some(value(field.kind, &wire, depth)?),
             _ => {}
         }
     }
     let found = match found {
         Some(found) => found,
-        None => value(field.kind, &Wire::Bytes(&[]))?,
+        None => value(field.kind, &Wire::Bytes(&[]), depth)?,
     };
     Ok((key, found))
 }
 
-fn value(kind: &str, wire: &Wire<'_>) -> Result<Value, DecodeError> {
+fn value(kind: Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, DecodeError> {
     let value = match (kind, wire) {
-        ("string", Wire::Bytes(bytes)) => utf8(bytes).into(),
-        ("bytes", Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-        ("bool", Wire::Number(number)) => (*number != 0).into(),
+        (Kind::Text, Wire::Bytes(bytes)) => utf8(bytes).into(),
+        (Kind::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (Kind::Bool, Wire::Number(number)) => (*number != 0).into(),
         // Two's complement, whatever the width.
-        ("int", Wire::Number(number)) => (*number as i64).into(),
-        ("double", Wire::Fixed(bits)) => f64::from_bits(*bits).into(),
-        (name, Wire::Bytes(bytes)) => return message_value(name, bytes),
-        _ => return Err(DecodeError::Message(kind.to_owned())),
+        (Kind::Int, Wire::Number(number)) => (*number as i64).into(),
+        (Kind::Double, Wire::Fixed(bits)) => f64::from_bits(*bits).into(),
+        (Kind::Message(name, special), Wire::Bytes(bytes)) => {
+            return message_value(name, special, bytes, depth);
+        }
+        _ => return Err(DecodeError::Message(format!("{kind:?}"))),
     };
     Ok(value)
 }
 
 /// A message as JSON shows it; some types have a form of their own there.
-fn message_value(name: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
-    let short = name.rsplit('.').next().unwrap_or(name);
-    match short {
-        "Time" | "MicroTime" if name.starts_with(META) => time(bytes, short == "MicroTime"),
-        "Quantity" => text_of(bytes, 1),
-        "IntOrString" => {
-            let mut reader = Reader(bytes);
+fn message_value(name: &str, special: Special, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    let depth = depth.checked_sub(1).ok_or(DecodeError::Depth)?;
+    let unread = || DecodeError::Message(name.to_owned());
+    let schema = |wire: &Wire<'_>| value(Kind::Message(SCHEMA, Special::None), wire, depth);
+    let mut reader = Reader(bytes);
+    match special {
+        Special::None => {
+            let mut object = Map::new();
+            fields(plan(name).ok_or_else(unread)?, bytes, &mut object, depth)?;
+            Ok(object.into())
+        }
+        Special::Time | Special::MicroTime => time(bytes, special == Special::MicroTime),
+        Special::Quantity => text_of(bytes, 1),
+        Special::IntOrString => {
             let (mut is_text, mut number, mut text) = (false, 0, String::new());
             while let Some((field, wire)) = reader.field()? {
                 match (field, wire) {
@@ -178,18 +208,15 @@ fn message_value(name: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
             }
             Ok(if is_text { text.into() } else { number.into() })
         }
-        "RawExtension" | "FieldsV1" | "JSON" => {
-            let mut reader = Reader(bytes);
+        Special::Raw => {
             while let Some((number, wire)) = reader.field()? {
                 if let (1, Wire::Bytes(json)) = (number, wire) {
-                    return serde_json::from_slice(json).map_err(|_| DecodeError::Message(name.to_owned()));
+                    return serde_json::from_slice(json).map_err(|_| unread());
                 }
             }
             Ok(Value::Null)
         }
-        // A list that JSON shows without its wrapping.
-        "ExtraValue" | "Verbs" => {
-            let mut reader = Reader(bytes);
+        Special::Items => {
             let mut items = Vec::new();
             while let Some((_, wire)) = reader.field()? {
                 if let Wire::Bytes(text) = wire {
@@ -198,13 +225,30 @@ fn message_value(name: &str, bytes: &[u8]) -> Result<Value, DecodeError> {
             }
             Ok(Value::Array(items))
         }
-        "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray" => {
-            Err(DecodeError::Message(name.to_owned()))
+        Special::SchemaOrBool => {
+            let mut found = Value::Bool(false);
+            while let Some((number, wire)) = reader.field()? {
+                match (number, &wire) {
+                    (1, Wire::Number(allows)) if !found.is_object() => found = (*allows != 0).into(),
+                    (2, _) => found = schema(&wire)?,
+                    _ => {}
+                }
+            }
+            Ok(found)
         }
-        _ => {
-            let mut object = Map::new();
-            fields(name, bytes, &mut object)?;
-            Ok(object.into())
+        Special::SchemaOrArray | Special::SchemaOrStrings => {
+            let mut items = Vec::new();
+            while let Some((number, wire)) = reader.field()? {
+                match (number, &wire) {
+                    (1, _) => return schema(&wire),
+                    (2, Wire::Bytes(text)) if special == Special::SchemaOrStrings => {
+                        items.push(utf8(text).into())
+                    }
+                    (2, _) => items.push(schema(&wire)?),
+                    _ => {}
+                }
+            }
+            Ok(Value::Array(items))
         }
     }
 }

@@ -16,6 +16,7 @@ mod list;
 mod modify;
 mod options;
 mod patch;
+mod patched;
 mod pods;
 mod prepare;
 mod scale;
@@ -47,6 +48,7 @@ pub(crate) use self::patch::PatchKind;
 use self::services::Reserved;
 pub(crate) use self::shape::{is_served_as_stored, served};
 pub(crate) use self::watch::{WatchEvent, WatchStream};
+pub(crate) use setpoint_schema::printed;
 
 /// The objects and everything that is done to them.
 pub(crate) struct Registry {

@@ -1,20 +1,23 @@
-//! The form of an answer: what `Accept` asks for, of what we have
-//! (`k8s.io/apiserver/pkg/endpoints/handlers/{negotiation,response.go}`).
+//! Answers in the form that was asked for (`k8s.io/apiserver/pkg/endpoints/handlers/response.go`).
 
+mod negotiation;
+
+use std::io::Write;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, Response, StatusCode};
+use flate2::{Compression, write::GzEncoder};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
+use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::catalog::Resource;
+use crate::protobuf;
 use crate::registry::{Answer, ListPage, WatchEvent, is_served_as_stored, served};
-use crate::request::{Query, ResourceRequest};
-use crate::status::{Result, Status};
+use crate::status::Status;
 use crate::store::{EventKind, Stored, watch_line};
 use crate::table;
 use crate::warnings::warn_all;
@@ -23,6 +26,7 @@ use crate::warnings::warn_all;
 enum Encoding {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// What an object is turned into.
@@ -43,94 +47,17 @@ pub(crate) struct Form {
     encoding: Encoding,
     view: View,
     pretty: bool,
+    /// Whether large answers may be compressed.
+    gzip: bool,
 }
+
+/// Larger answers are compressed for those who can read that (upstream: `defaultGzipThresholdBytes`).
+const GZIP_FROM: usize = 128 << 10;
 
 impl Form {
     /// Plain JSON.
     pub(crate) fn json() -> Self {
-        Self { encoding: Encoding::Json, view: View::Object, pretty: false }
-    }
-
-    /// The form of the answer to a request for a resource: the acceptable one that fits it.
-    pub(crate) fn of(
-        request: &ResourceRequest,
-        resource: &Resource,
-        headers: &HeaderMap,
-        query: &Query,
-    ) -> Result<Self> {
-        let lists = matches!(request.verb, "list" | "watch");
-        let form = Self::negotiate(headers, query).map_err(|status| {
-            if lists && status.is_no_representation() { Status::no_representation(true) } else { status }
-        })?;
-        match &form.view {
-            View::Metadata { of_list: false } if request.verb == "list" => {
-                let package =
-                    resource.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
-                let what = match resource.custom() {
-                    Some(_) => "*unstructured.UnstructuredList".to_owned(),
-                    None => format!("*{package}.{}", resource.list_kind),
-                };
-                Err(Status::not_acceptable(format!(
-                    "you requested PartialObjectMetadata, but the requested object is a list ({what})"
-                )))
-            }
-            View::Table(include) if !matches!(include.as_str(), "None" | "Metadata" | "Object") => {
-                Err(Status::bad_request(format!(
-                    "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', 'Object', 'None', or empty"
-                )))
-            }
-            _ => Ok(form),
-        }
-    }
-
-    /// The acceptable form that the `Accept` header prefers: by quality, then by order.
-    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
-        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let pretty = query.flag("pretty");
-        if accept.trim().is_empty() {
-            return Ok(Self { pretty, ..Self::json() });
-        }
-        let mut clauses: Vec<&str> = accept.split(',').collect();
-        let media = |clause: &&str| clause.split(';').next().unwrap_or_default().trim().to_owned();
-        let known = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "*/*"];
-        if !clauses.iter().any(|clause| known.contains(&media(clause).as_str())) {
-            return Err(Status::no_representation(false));
-        }
-        clauses.sort_by_key(|clause| std::cmp::Reverse(quality(clause)));
-        let found = clauses.into_iter().find_map(|clause| {
-            let mut parts = clause.split(';').map(str::trim);
-            let encoding = match parts.next().unwrap_or_default() {
-                "application/json" | "application/*" | "*/*" => Encoding::Json,
-                "application/yaml" => Encoding::Yaml,
-                _ => return None,
-            };
-            let parameter = |name: &str| {
-                clause.split(';').skip(1).find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='))
-            };
-            let view = match (parameter("as"), parameter("g"), parameter("v")) {
-                (None, ..) => View::Object,
-                (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
-                    View::Table(query.get("includeObject").unwrap_or("Metadata").to_owned())
-                }
-                (
-                    Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList")),
-                    Some("meta.k8s.io"),
-                    Some("v1"),
-                ) => View::Metadata { of_list: kind == "PartialObjectMetadataList" },
-                _ => return None,
-            };
-            Some(Self { encoding, view, pretty })
-        });
-        found.ok_or_else(|| {
-            let protobuf = if accept.contains("protobuf") && !accept.contains("json") {
-                " (protobuf is not implemented in answers yet)"
-            } else {
-                ""
-            };
-            Status::not_acceptable(format!(
-                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf{protobuf}"
-            ))
-        })
+        Self { encoding: Encoding::Json, view: View::Object, pretty: false, gzip: false }
     }
 
     fn is_plain(&self) -> bool {
@@ -142,6 +69,7 @@ impl Form {
             Encoding::Yaml => serde_saphyr::to_string(value).unwrap_or_default().into(),
             Encoding::Json if self.pretty => serde_json::to_string_pretty(value).unwrap_or_default().into(),
             Encoding::Json => value.to_string().into(),
+            Encoding::Protobuf => protobuf_of(value),
         }
     }
 
@@ -149,8 +77,29 @@ impl Form {
         let media = match self.encoding {
             Encoding::Json => "application/json",
             Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => protobuf::MEDIA_TYPE,
         };
+        if self.gzip && body.len() > GZIP_FROM {
+            let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+            // Writing to memory does not fail; if it did, the answer would go out as it is.
+            if encoder.write_all(&body).is_ok()
+                && let Ok(compressed) = encoder.finish()
+            {
+                let mut response = respond(code, media, Body::from(Bytes::from(compressed)));
+                response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+                return response;
+            }
+        }
         respond(code, media, Body::from(body))
+    }
+
+    /// The content type of a watch.
+    pub(crate) fn stream_media(&self) -> &'static str {
+        match self.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Encoding::Json | Encoding::Yaml => "application/json",
+        }
     }
 
     /// A value as it is, such as a discovery document or a Status.
@@ -197,12 +146,27 @@ impl Form {
         let mut meta = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.token {
             meta["continue"] = token.as_str().into();
+        } else if resource.custom().is_some() && self.view == View::Object {
+            // Lists without a Go type of their own always have it.
+            meta["continue"] = "".into();
         }
         if let Some(remaining) = page.remaining {
             meta["remainingItemCount"] = remaining.into();
         }
         if self.is_plain() {
             return self.response(200, list_json(resource, page, &meta));
+        }
+        if self.encoding == Encoding::Protobuf {
+            let items = page.items.iter().map(|stored| served(resource, stored));
+            let (api_version, kind) = match &self.view {
+                View::Metadata { .. } => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList"),
+                _ => (resource.api_version(), resource.list_kind.as_str()),
+            };
+            let list = protobuf::encode_list(&api_version, kind, &meta, items);
+            return self.response(
+                200,
+                list.unwrap_or_else(|error| protobuf_of(&Status::internal(error).to_value())),
+            );
         }
         let objects = || {
             page.items
@@ -240,17 +204,25 @@ impl Form {
                 WatchEvent::Object(kind, stored) => (*kind, stored),
                 WatchEvent::Bookmark { revision, initial_events_end } => {
                     let bookmark = self.bookmark(resource, *revision, *initial_events_end);
-                    lines.put(watch_line("BOOKMARK", bookmark.to_string().as_bytes()));
+                    lines.put(self.event("BOOKMARK", &bookmark));
                     continue;
                 }
                 WatchEvent::Error(status) => {
-                    lines.put(watch_line("ERROR", status.to_value().to_string().as_bytes()));
+                    lines.put(self.event("ERROR", &status.to_value()));
                     continue;
                 }
             };
             lines.put(self.watch_line(resource, event, kind, stored, first, now));
         }
         lines.freeze()
+    }
+
+    /// An event of a watch: a line, or a frame of protobuf.
+    fn event(&self, kind: &str, object: &Value) -> Bytes {
+        match self.encoding {
+            Encoding::Protobuf => protobuf::watch_frame(kind, &protobuf_of(object)),
+            Encoding::Json | Encoding::Yaml => watch_line(kind, object.to_string().as_bytes()),
+        }
     }
 
     fn watch_line(
@@ -264,6 +236,14 @@ impl Form {
     ) -> Bytes {
         if self.view == View::Object {
             return match event {
+                WatchEvent::Whole(event)
+                    if self.encoding == Encoding::Protobuf && is_served_as_stored(resource, stored) =>
+                {
+                    event.frame(|| self.event(kind.text(), &served(resource, stored)))
+                }
+                _ if self.encoding == Encoding::Protobuf => {
+                    self.event(kind.text(), &served(resource, stored))
+                }
                 WatchEvent::Whole(event) if is_served_as_stored(resource, stored) => event.line(),
                 _ => watch_line(kind.text(), &object_json(resource, stored)),
             };
@@ -272,7 +252,7 @@ impl Form {
         if matches!(self.view, View::Table(_)) && !std::mem::take(first) {
             view["columnDefinitions"] = Value::Null;
         }
-        watch_line(kind.text(), view.to_string().as_bytes())
+        self.event(kind.text(), &view)
     }
 
     fn bookmark(&self, resource: &Resource, revision: u64, initial_events_end: bool) -> Value {
@@ -296,10 +276,11 @@ impl Form {
     }
 }
 
-/// The quality of a clause of an `Accept` header, in thousandths.
-fn quality(clause: &str) -> u32 {
-    let given = clause.split(';').skip(1).find_map(|part| part.trim().strip_prefix("q="));
-    given.and_then(|text| text.trim().parse::<f32>().ok()).map_or(1000, |quality| (quality * 1000.0) as u32)
+/// An object as protobuf; one that has no such form is an error.
+fn protobuf_of(value: &Value) -> Bytes {
+    protobuf::encode(value)
+        .or_else(|error| protobuf::encode(&Status::internal(error).to_value()))
+        .unwrap_or_default()
 }
 
 /// An answer with a body of one media type.
@@ -312,13 +293,13 @@ pub(crate) fn respond(code: u16, media: &'static str, body: Body) -> Response<Bo
     response
 }
 
-/// An error as an answer.
-pub(crate) fn failure(status: &Status) -> Response<Body> {
+/// An error as an answer; `form` is [`Form::of_errors`].
+pub(crate) fn failure(status: &Status, form: &Form) -> Response<Body> {
     if status.is_plain() {
         let body = Body::from(Bytes::from(format!("{}\n", status.message)));
         return respond(status.code, "text/plain; charset=utf-8", body);
     }
-    let mut response = Form::json().value(status.code, &status.to_value());
+    let mut response = form.value(status.code, &status.to_value());
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }

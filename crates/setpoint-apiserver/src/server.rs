@@ -331,6 +331,9 @@ fn put(registry: &Registry, storage: &str, mut object: Value) {
     let now = registry.now();
     let meta = meta_mut(&mut object);
     meta.insert("uid".to_owned(), uid.into());
+    for entry in meta.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
+        entry["time"] = now.as_str().into();
+    }
     meta.insert("creationTimestamp".to_owned(), now.into());
     let key = Key::new(object.meta("namespace"), object.meta("name"));
     // The store is new: nothing is in the way.

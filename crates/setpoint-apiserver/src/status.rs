@@ -246,9 +246,9 @@ impl Status {
         .generic()
     }
 
-    /// Whether this is [`Status::no_representation`].
-    pub(crate) fn is_no_representation(&self) -> bool {
-        self.code == 406 && self.generic
+    /// The path has JSON only.
+    pub(crate) fn no_representation_but_json() -> Self {
+        Self::not_acceptable("406: Not Acceptable\n\nAvailable representations: application/json").generic()
     }
 
     /// The content type is not one that the method of a built-in kind takes.

@@ -2,10 +2,10 @@
 //! `additionalPrinterColumns`.
 
 mod age;
-mod column;
 mod custom;
 mod json_path;
 mod metrics;
+mod others;
 mod pods;
 mod printers;
 mod sources;
@@ -16,7 +16,6 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::catalog::{Resource, Shape};
-use column::Column;
 
 /// A table with a row for each object. `list_metadata` is the metadata of the list, or of the one object; `include` is the query parameter
 /// `includeObject`: `None`, `Metadata` (the default) or `Object`.
@@ -39,9 +38,7 @@ pub(crate) fn table(
 
 /// The table of an `autoscaling/v1 Scale`, which has one row.
 pub(crate) fn scale(scale: &Value, include: &str, now: Timestamp) -> Value {
-    let columns =
-        [column::text("Name"), column::number("Desired"), column::number("Available"), column::text("Age")];
-    let columns: Vec<_> = columns.iter().map(Column::definition).collect();
+    let columns = setpoint_kinds::columns("autoscaling", "v1", "scales").unwrap_or_default();
     let metadata = &scale["metadata"];
     let cells = json!([
         metadata["name"],
@@ -60,7 +57,11 @@ fn columns(resource: &Resource) -> Vec<Value> {
     match &resource.shape {
         Shape::Custom(custom) => custom::columns(&custom.columns),
         Shape::BuiltIn { .. } => {
-            printers::columns(&resource.group, &resource.kind).iter().map(Column::definition).collect()
+            let known = |group, version, plural| setpoint_kinds::columns(group, version, plural);
+            known(&resource.group, &resource.version, &resource.plural)
+                // What cannot be listed has a name and a time, as roles have.
+                .or_else(|| known("rbac.authorization.k8s.io", "v1", "roles"))
+                .unwrap_or_default()
         }
     }
 }

@@ -20,6 +20,7 @@ mod compare;
 mod normal;
 mod not_yet;
 mod pointer;
+mod protobuf;
 mod recording;
 mod run;
 mod server;

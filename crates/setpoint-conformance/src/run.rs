@@ -242,7 +242,8 @@ impl Runner<'_> {
                     return self.answered(step, answer, normal).map(Some);
                 }
                 let (parts, body) = response.into_parts();
-                self.streams.insert(stream, Stream::new(body));
+                let media = parts.headers.get("content-type").and_then(|media| media.to_str().ok());
+                self.streams.insert(stream, Stream::new(body, media.unwrap_or_default()));
                 let answer = Answer { status: 200, headers: parts.headers, body: None };
                 self.answered(step, answer, normal).map(Some)
             }
@@ -344,8 +345,11 @@ impl Runner<'_> {
     /// Keeps the path of a created object of the whole cluster, to delete it at the end.
     fn remember(&mut self, method: &str, path: &str, answer: &Answer) {
         let path = self.session.path(path.split('?').next().unwrap_or_default());
-        let Some(name) = answer.body.as_ref().and_then(|body| body.pointer("/metadata/name")?.as_str())
-        else {
+        let name = |body: &Value| {
+            let name = body.pointer("/metadata/name").or_else(|| body.pointer("/$protobuf/metadata/name"))?;
+            name.as_str().map(str::to_owned)
+        };
+        let Some(name) = answer.body.as_ref().and_then(name) else {
             return;
         };
         if answer.status != 201 || path.contains("/namespaces/") {

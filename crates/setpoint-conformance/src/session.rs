@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::Read;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -15,6 +17,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::case::Step;
+use crate::protobuf;
 use crate::server::{Server, ServerError};
 
 /// How long an answer may take.
@@ -36,6 +39,8 @@ pub(crate) struct Answer {
 pub(crate) struct Stream {
     body: Incoming,
     rest: Vec<u8>,
+    /// Whether events come in frames with their length, and not on lines.
+    frames: bool,
 }
 
 pub(crate) struct Session<'a> {
@@ -183,15 +188,29 @@ pub(crate) async fn collect(response: Response<Incoming>) -> Result<Answer, Stri
         Err(_) => return Err(format!("the body did not end within {} s", PATIENCE.as_secs())),
     };
     let media = parts.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let gzip = parts.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip");
+    let bytes = if gzip { unzipped(&bytes)? } else { bytes };
     let body = (!bytes.is_empty()).then(|| decode(media, &bytes));
     Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
 }
 
+fn unzipped(bytes: &[u8]) -> Result<Bytes, String> {
+    let mut plain = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut plain).map_err(|error| format!("gzip: {error}"))?;
+    Ok(plain.into())
+}
+
 fn decode(media: &str, bytes: &Bytes) -> Value {
+    if media.starts_with(protobuf::MEDIA)
+        && let Some(shown) = protobuf::body(bytes)
+    {
+        return shown;
+    }
     let Ok(text) = std::str::from_utf8(bytes) else {
         return serde_json::json!({ "$base64": STANDARD.encode(bytes) });
     };
-    let parsed = if media.contains("json") {
+    // The index of OpenAPI says that it is plain text.
+    let parsed = if media.contains("json") || text.starts_with("{\"paths\":") {
         serde_json::from_str(text).ok()
     } else if media.contains("yaml") {
         serde_saphyr::from_str(text).ok()
@@ -202,8 +221,8 @@ fn decode(media: &str, bytes: &Bytes) -> Value {
 }
 
 impl Stream {
-    pub(crate) fn new(body: Incoming) -> Self {
-        Self { body, rest: Vec::new() }
+    pub(crate) fn new(body: Incoming, media: &str) -> Self {
+        Self { body, rest: Vec::new(), frames: media.starts_with(protobuf::MEDIA) }
     }
 
     /// `count` events, or all until the server ends the watch.
@@ -229,7 +248,16 @@ impl Stream {
 
     async fn next(&mut self) -> Result<Option<Value>, String> {
         loop {
-            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+            if self.frames {
+                if let Some((length, rest)) = self.rest.split_first_chunk::<4>() {
+                    let length = u32::from_be_bytes(*length) as usize;
+                    if let Some(frame) = rest.get(..length) {
+                        let event = protobuf::event(frame).ok_or("a frame that is no event");
+                        self.rest.drain(..length + 4);
+                        return event.map(Some).map_err(str::to_owned);
+                    }
+                }
+            } else if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return serde_json::from_slice(&line).map(Some).map_err(|error| error.to_string());
             }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Saves the discovery and OpenAPI v3 documents and the cluster roles of a freshly started kube-apiserver for the generator beside this file.
+# Saves the discovery and OpenAPI v3 documents, the columns of tables and the cluster roles of a freshly started kube-apiserver for the generator beside this file.
 #
 #   fetch.sh BIN MODULES OUT
 #
@@ -57,6 +57,7 @@ done
 rm "$out/ready"
 
 aggregated='application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList'
+table='application/json;as=Table;g=meta.k8s.io;v=v1'
 get /version version.json
 get /api api.json "$aggregated"
 get /apis apis.json "$aggregated"
@@ -66,9 +67,23 @@ get /openapi/v3 index.json
 # Every `"path":{"serverRelativeURL"` key of the index that names a group version.
 tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\(apis\{0,1\}\/[^"]*\)":.*/\1/p' | while read -r path; do
     case $path in
-        api/v1 | apis/*/*) get "/openapi/v3/$path" "openapi-$(echo "$path" | tr / _).json" ;;
+        api/v1 | apis/*/*)
+            get "/openapi/v3/$path" "openapi-$(echo "$path" | tr / _).json"
+            get "/$path" list.json
+            # A resource for each line; those that can be listed tell the columns of their tables.
+            (tr -d '\n' <"$out/list.json" | tr '{' '\n'; echo) | sed -n '/"list"/s/.*"name": *"\([^"\/]*\)".*/\1/p' | while read -r plural; do
+                get "/$path/$plural?limit=1" "columns-$(echo "$path" | tr / _)_$plural.json" "$table"
+            done
+            ;;
     esac
 done
+rm "$out/list.json"
+# The table of a scale needs one.
+curl -sSfk -H "Authorization: Bearer $token" -H 'Content-Type: application/json' -o "$out/scaled" \
+    -d '{"apiVersion":"v1","kind":"ReplicationController","metadata":{"name":"a"},"spec":{"replicas":0,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}' \
+    "https://127.0.0.1:$port/api/v1/namespaces/default/replicationcontrollers"
+rm "$out/scaled"
+get /api/v1/namespaces/default/replicationcontrollers/a/scale columns-apis_autoscaling_v1_scales.json "$table"
 # Modules of 1.N are tagged 0.N.
 tag=$(sed -n 's/.*"gitVersion": *"v1\.\([0-9.]*\)".*/v0.\1/p' "$out/version.json")
 for module in api apimachinery apiextensions-apiserver; do

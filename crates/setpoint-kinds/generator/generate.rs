@@ -1,4 +1,5 @@
-//! Writes `src/facts.txt`, `src/policy.txt`, `src/messages.txt` and `src/presence.txt` from the documents that `fetch.sh` saved:
+//! Writes `src/facts.txt`, `src/policy.txt`, `src/messages.txt`, `src/presence.txt`, `src/columns.txt`, `src/prose.deflate` and
+//! `src/paths.deflate` from the documents that `fetch.sh` saved:
 //!
 //! ```text
 //! crates/setpoint-kinds/generator/fetch.sh BIN MODULES DOCUMENTS
@@ -7,12 +8,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write,
+    fmt::Write as _,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
+use flate2::{Compression, write::DeflateEncoder};
 use serde_json::{Map, Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -39,7 +42,90 @@ fn write(documents: &Path, output: &Path) -> Result<(), Failure> {
     fs::write(output.join("policy.txt"), policy(documents)?)?;
     fs::write(output.join("messages.txt"), messages(documents)?)?;
     fs::write(output.join("presence.txt"), presence(documents)?)?;
+    fs::write(output.join("columns.txt"), columns(documents)?)?;
+    fs::write(output.join("prose.deflate"), prose(documents)?)?;
+    fs::write(output.join("paths.deflate"), paths(documents)?)?;
     Ok(())
+}
+
+/// A line for each resource that can be listed: `plural.group/version<TAB>columns of its tables as JSON`, sorted.
+fn columns(documents: &Path) -> Result<String, Failure> {
+    let mut lines = BTreeMap::new();
+    for file in fs::read_dir(documents)? {
+        let file = file?;
+        let name = file.file_name();
+        let Some(name) = name.to_str().and_then(|name| name.strip_prefix("columns-")?.strip_suffix(".json"))
+        else {
+            continue;
+        };
+        let parts: Vec<_> = name.split('_').collect();
+        let key = match parts.as_slice() {
+            ["api", version, plural] => format!("{plural}/{version}"),
+            // The aggregation layer is not part of Setpoint.
+            ["apis", "apiregistration.k8s.io", ..] => continue,
+            ["apis", group, version, plural] => format!("{plural}.{group}/{version}"),
+            _ => return Err(format!("{name}: no name of a resource").into()),
+        };
+        lines.insert(key, Value::from(array(&read(&file.path())?, "columnDefinitions")?.clone()));
+    }
+    Ok(lines.into_iter().fold(String::new(), |out, (key, columns)| out + &format!("{key}\t{columns}\n")))
+}
+
+/// What the definitions and their fields are for, compressed: a line for each definition, `name<TAB>JSON`, sorted by name; the JSON has the text of the
+/// definition as `""` and those of its fields by their names.
+fn prose(documents: &Path) -> Result<Vec<u8>, Failure> {
+    let mut lines = BTreeMap::new();
+    for document in openapi(documents)? {
+        for (name, schema) in document["components"]["schemas"].as_object().into_iter().flatten() {
+            let mut texts = Map::new();
+            if let Some(text) = schema.get("description") {
+                texts.insert(String::new(), text.clone());
+            }
+            for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+                if let Some(text) = property.get("description") {
+                    texts.insert(field.clone(), text.clone());
+                }
+            }
+            lines.insert(name.clone(), texts);
+        }
+    }
+    compressed(lines.into_iter().map(|(name, texts)| (name, texts.into())))
+}
+
+fn compressed(lines: impl Iterator<Item = (String, Value)>) -> Result<Vec<u8>, Failure> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    for (name, value) in lines {
+        writeln!(encoder, "{name}\t{value}")?;
+    }
+    Ok(encoder.finish()?)
+}
+
+/// The paths of the OpenAPI documents, compressed: a line for each document, `group/version<TAB>JSON`, sorted. The first line, without a name, has all
+/// parameters; operations refer to them by number.
+fn paths(documents: &Path) -> Result<Vec<u8>, Failure> {
+    let (mut known, mut lines) = (Vec::<Value>::new(), BTreeMap::new());
+    for mut document in openapi(documents)? {
+        let mut paths = document["paths"].take();
+        let mut name = String::new();
+        for (path, operations) in paths.as_object_mut().into_iter().flatten() {
+            if name.is_empty() || path.len() < name.len() {
+                name = path.trim_matches('/').trim_start_matches("apis/").replace("api/", "/");
+            }
+            for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+                let list =
+                    if method == "parameters" { Some(operation) } else { operation.get_mut("parameters") };
+                for parameter in list.and_then(Value::as_array_mut).into_iter().flatten() {
+                    let number = known.iter().position(|one| one == parameter).unwrap_or_else(|| {
+                        known.push(parameter.clone());
+                        known.len() - 1
+                    });
+                    *parameter = number.into();
+                }
+            }
+        }
+        lines.insert(name, paths);
+    }
+    compressed(std::iter::once((String::new(), Value::from(known))).chain(lines))
 }
 
 /// A line for each definition that is a Go struct: `name<TAB>field;…`, sorted by name, with a `-` before a field whose zero value Go's JSON leaves
@@ -171,9 +257,9 @@ fn messages(documents: &Path) -> Result<String, Failure> {
             } else if let Some(field) = field(line, package) {
                 let (number, name, kind) = field;
                 let known = definitions.get(&message).and_then(|schema| schema["properties"].as_object());
-                let embedded =
-                    kind.starts_with("io.") && known.is_some_and(|known| !known.contains_key(name));
-                let name = if embedded { "-" } else { name };
+                let named = known.is_none_or(|known| known.contains_key(json_name(name, Some(known))));
+                let embedded = kind.starts_with("io.") && !named;
+                let name = if embedded { "-" } else { json_name(name, known) };
                 let line = lines.entry(message.clone()).or_default();
                 let separator = if line.is_empty() { "" } else { ";" };
                 write!(line, "{separator}{number} {name} {kind}")?;
@@ -181,6 +267,16 @@ fn messages(documents: &Path) -> Result<String, Failure> {
         }
     }
     Ok(lines.into_iter().fold(String::new(), |out, (name, fields)| out + &name + "\t" + &fields + "\n"))
+}
+
+/// The property that a field of a message is in JSON: `uid` for `uID`, `x-kubernetes-list-type` for `xKubernetesListType`, `$ref` for `ref`.
+fn json_name<'a>(name: &'a str, known: Option<&'a Map<String, Value>>) -> &'a str {
+    let plain = |name: &str| name.replace(['-', '$'], "").to_lowercase();
+    let mut properties = known.into_iter().flat_map(Map::keys);
+    if known.is_some_and(|known| known.contains_key(name)) {
+        return name;
+    }
+    properties.find(|property| plain(property) == plain(name)).map_or(name, String::as_str)
 }
 
 /// `io.k8s.…`, as OpenAPI names what protobuf calls `k8s.io.…`.
@@ -225,8 +321,12 @@ fn policy(documents: &Path) -> Result<String, Failure> {
                 continue;
             }
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
-            for key in ["labels", "annotations"] {
+            for key in ["labels", "annotations", "managedFields"] {
                 object["metadata"][key] = item["metadata"][key].clone();
+            }
+            // The time is that of the cluster's start.
+            for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+                entry.as_object_mut().and_then(|fields| fields.remove("time"));
             }
             for key in content {
                 if let Some(value) = item.get(key) {
@@ -309,20 +409,24 @@ fn kind(
     Ok(line)
 }
 
-/// The schemas of all documents by name, without prose.
-fn definitions(documents: &Path) -> Result<BTreeMap<String, Value>, Failure> {
+/// The OpenAPI documents of all group versions but those of the aggregation layer, in the order of their names.
+fn openapi(documents: &Path) -> Result<Vec<Value>, Failure> {
     let mut files: Vec<_> = fs::read_dir(documents)?.collect::<Result<_, _>>()?;
     files.sort_by_key(std::fs::DirEntry::file_name);
+    let wanted = |name: &str| name.starts_with("openapi-") && !name.contains("apiregistration");
+    files
+        .iter()
+        .filter(|file| file.file_name().to_str().is_some_and(wanted))
+        .map(|file| read(&file.path()))
+        .collect()
+}
+
+/// The schemas of all documents by name, without prose.
+fn definitions(documents: &Path) -> Result<BTreeMap<String, Value>, Failure> {
     let mut all = BTreeMap::<String, Value>::new();
-    for file in files {
-        let name = file.file_name();
-        let Some(name) = name.to_str() else { continue };
-        if !name.starts_with("openapi-") || name.contains("apiregistration") {
-            continue;
-        }
-        let document = read(&file.path())?;
+    for document in openapi(documents)? {
         let schemas =
-            document["components"]["schemas"].as_object().ok_or_else(|| format!("{name} has no schemas"))?;
+            document["components"]["schemas"].as_object().ok_or("an OpenAPI document without schemas")?;
         for (definition, schema) in schemas {
             let schema = without_prose(schema);
             match all.get_mut(definition) {

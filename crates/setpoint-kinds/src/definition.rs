@@ -34,7 +34,7 @@ pub fn definition_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Binary search for the line `name<TAB>…` among sorted lines.
-pub fn find(lines: &'static str, name: &str) -> Option<(&'static str, &'static str)> {
+pub fn find<'a>(lines: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let (mut low, mut high) = (0, lines.len());
     while low < high {
         let middle = usize::midpoint(low, high);

@@ -24,6 +24,17 @@ pub fn presence_lines() -> &'static str {
     include_str!("presence.txt")
 }
 
+/// The lines of columns of tables, sorted by resource.
+pub fn column_lines() -> &'static str {
+    include_str!("columns.txt")
+}
+
+/// Compressed lines of descriptions, sorted by definition.
+pub const PROSE: &[u8] = include_bytes!("prose.deflate");
+
+/// Compressed lines of the paths of OpenAPI documents, sorted by group version.
+pub const PATHS: &[u8] = include_bytes!("paths.deflate");
+
 /// The lines of the table of kinds.
 pub fn kind_lines() -> impl Iterator<Item = &'static str> {
     FACTS.lines().skip(1).take_while(|line| !line.is_empty())

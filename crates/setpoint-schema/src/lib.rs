@@ -19,6 +19,7 @@ mod field_set;
 pub mod managed;
 mod omit;
 pub mod patch;
+mod printed;
 mod prune;
 mod schema;
 mod size;
@@ -32,7 +33,8 @@ pub use field_set::{
     fingerprint::{fingerprint, normalise},
     project::project,
 };
-pub use omit::omit_empty;
+pub use omit::{fill_null_entries, omit_empty};
+pub use printed::printed;
 pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};
 pub use size::json_size;

@@ -23,6 +23,23 @@ pub fn omit_empty(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// Gives the `null` entries of maps of texts in an object of a built-in kind what Go reads them as: an empty text.
+pub fn fill_null_entries(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let Some(below) = schema.field(name) else { continue };
+                if value.is_null() && schema.named(name).is_none() && below.node.kind == Some(Type::String) {
+                    *value = Value::String(String::new());
+                }
+                fill_null_entries(below, value);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_null_entries(schema.item(), item)),
+        _ => {}
+    }
+}
+
 /// Whether a value is the zero value of its type; one of another type is an error, not nothing.
 fn is_zero(schema: &Schema, value: &Value) -> bool {
     match (schema.node.kind, value) {
@@ -76,6 +93,17 @@ mod tests {
     fn omitted(definition: &str, mut value: Value) -> Value {
         omit_empty(&Schema::builtin(definition).unwrap(), &mut value);
         value
+    }
+
+    #[test]
+    fn null_entries_of_maps_are_empty_texts() {
+        let schema = Schema::builtin("io.k8s.api.core.v1.ConfigMap").unwrap();
+        let mut map =
+            json!({"data": {"k": null, "l": "v"}, "immutable": null, "metadata": {"labels": {"a": null}}});
+        fill_null_entries(&schema, &mut map);
+        let filled =
+            json!({"data": {"k": "", "l": "v"}, "immutable": null, "metadata": {"labels": {"a": ""}}});
+        assert_eq!(map, filled);
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub enum PatchError {
     /// The patch itself is malformed: the server answers 400 BadRequest.
     #[error("{0}")]
     Malformed(String),
+    /// The patch has a directive that upstream's code trips over: the server answers 500 without a reason.
+    #[error("{0}")]
+    Failed(String),
     /// The patch is well-formed but does not fit the object: the server answers 422 Invalid.
     #[error("{0}")]
     Unprocessable(String),

@@ -82,7 +82,7 @@ impl Check {
             return;
         }
         let before = self.errors.len();
-        self.kind(schema, value);
+        self.kind(schema, value, old.is_some());
         if self.errors.len() == before {
             self.matches += 2;
         }
@@ -103,7 +103,8 @@ impl Check {
     }
 
     /// The type, with the quirk that a value of the wrong type is held against the format when there is one.
-    fn kind(&mut self, schema: &Schema, value: &Value) {
+    /// Where there was a value before, upstream's message has only the last step of the path.
+    fn kind(&mut self, schema: &Schema, value: &Value, before: bool) {
         let expected: &[Type] = match (schema.node.int_or_string, &schema.node.kind) {
             (true, _) => &[Type::Integer, Type::String],
             (false, Some(kind)) => std::slice::from_ref(kind),
@@ -112,7 +113,8 @@ impl Check {
         let names: Vec<&str> = expected.iter().map(|kind| kind.name()).collect();
         let names = names.join(",");
         let mut mismatch = |names: &str, found: &str| {
-            let detail = format!("{} in body must be of type {names}: {found:?}", self.path);
+            let named = if before { self.path.rsplit('.').next().unwrap_or_default() } else { &self.path };
+            let detail = format!("{named} in body must be of type {names}: {found:?}");
             let path = FieldPath::from(self.path.as_str());
             self.errors.push(FieldError::type_invalid(&path, found, detail));
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::decode::check_kind;
-use super::prepare::{refuse_invalid, set_namespace, write_warnings};
+use super::prepare::{refuse_invalid, set_namespace, wipe, write_warnings};
 use super::shape::{Tracked, check, clean, storage_form, track};
 use super::unsupported::{refuse_kind, refuse_unsupported};
 use super::{Answer, Place, Registry, WriteOptions, Written};
@@ -56,6 +56,7 @@ impl Registry {
         warnings.extend(clean(resource, &mut object, options)?);
         warnings.extend(object_meta::drop_repeated_owners(&mut object));
         set_namespace(place, &mut object)?;
+        wipe(&mut object);
         // What the server adds from here on belongs to nobody.
         track(resource, None, &mut object, options, "", tracked, self.clock.now());
         refuse_kind(resource)?;

@@ -2,6 +2,7 @@
 
 pub(super) mod go;
 mod json;
+mod yaml;
 
 use std::fmt::Write as _;
 
@@ -24,9 +25,12 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 pub(crate) fn parse_body(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
     match media_type(headers).as_str() {
         "application/json" | "*/*" => parse_json(body),
-        "application/yaml" => parse_yaml(body),
-        protobuf::MEDIA_TYPE => protobuf::decode(body)
-            .map_err(|error| Status::bad_request(format!("error decoding the body as protobuf: {error}"))),
+        "application/yaml" => yaml_with_repeated(body)
+            .map(|(value, _)| value)
+            .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}"))),
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|error| {
+            Status::bad_request(format!("error decoding the body as protobuf: {}", said(body, &error)))
+        }),
         _ => Err(Status::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )),
@@ -34,10 +38,11 @@ pub(crate) fn parse_body(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
 }
 
 pub(super) fn parse_json(body: &[u8]) -> Result<Value> {
-    parse_object_json(body).map(|(value, _)| value)
+    parse_json_naming(body).map(|(value, _)| value)
 }
 
-fn parse_object_json(body: &[u8]) -> Result<(Value, Vec<String>)> {
+/// As [`parse_json`], and the fields that the document gives more than once.
+pub(super) fn parse_json_naming(body: &[u8]) -> Result<(Value, Vec<String>)> {
     json::parse(body)
         .map_err(|error| Status::bad_request(format!("error decoding the body as JSON: {error}")))
 }
@@ -49,6 +54,16 @@ pub(crate) fn parse_object(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(Value, Vec<String>)> {
+    if media_type(headers) == protobuf::MEDIA_TYPE && resource.custom().is_none() {
+        return protobuf::decode(body).map(|object| (object, Vec::new())).map_err(|error| {
+            let why = said(body, &error);
+            unrecognized(resource, &why, body)
+        });
+    }
+    if media_type(headers) == "application/yaml" {
+        return yaml_with_repeated(body)
+            .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")));
+    }
     if !matches!(media_type(headers).as_str(), "application/json" | "*/*") {
         return Ok((parse_body(headers, body)?, Vec::new()));
     }
@@ -81,6 +96,19 @@ pub(crate) fn parse_object(
     )))
 }
 
+/// What is wrong with a protobuf body, as Go's decoders word it.
+fn said(body: &[u8], error: &protobuf::DecodeError) -> String {
+    match error {
+        protobuf::DecodeError::Magic if body.is_empty() => "empty data".to_owned(),
+        protobuf::DecodeError::Magic => {
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+                .to_owned()
+        }
+        protobuf::DecodeError::Truncated => "unexpected EOF".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// The body is no object of the resource; worded as Go's codecs do, with the beginning of the body: as text where it looks like an
 /// object, else as bytes (`summarizeData`).
 fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Status {
@@ -103,12 +131,14 @@ fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Status {
 }
 
 pub(super) fn parse_yaml(body: &[u8]) -> Result<Value> {
-    let text = std::str::from_utf8(body)
-        .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))?;
-    let mut value = serde_saphyr::from_str(text)
-        .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")))?;
-    json::whole_numbers(&mut value);
-    Ok(value)
+    yaml_with_repeated(body)
+        .map(|(value, _)| value)
+        .map_err(|error| Status::bad_request(format!("error encoding patch: {error}")))
+}
+
+fn yaml_with_repeated(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    yaml::parse(text)
 }
 
 /// Checks `apiVersion` and `kind` against the resource; built-in kinds may leave them out.

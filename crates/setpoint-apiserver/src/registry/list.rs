@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::Registry;
@@ -162,12 +163,13 @@ impl Registry {
         let mut items = Vec::new();
         let mut next = None;
         for (key, stored) in snapshot.range(namespace, start.as_ref()) {
-            if !options.selects_stored(resource, stored) {
-                continue;
-            }
+            // Whether what follows is selected is not looked at: the next page may turn out empty.
             if options.limit > 0 && items.len() == options.limit {
                 next = Some(key.clone());
                 break;
+            }
+            if !options.selects_stored(resource, stored) {
+                continue;
             }
             items.push(Arc::clone(stored));
         }
@@ -215,6 +217,10 @@ impl Registry {
     }
 }
 
+/// Go's decoder does not look at the bits that are left over at the end.
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&base64::alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
 fn token(revision: u64, next: &Key) -> String {
     let start = if next.namespace.is_empty() {
         next.name.clone()
@@ -231,7 +237,7 @@ fn parse_token(text: &str) -> Result<(u64, Key)> {
             "invalid continue token: continue key is not valid: the token was not made by this server",
         )
     };
-    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
+    let bytes = LENIENT.decode(text).map_err(|_| invalid())?;
     // Bytes that are no JSON from the first one on: Go's decoder shows it.
     if let Some(first) = bytes.first().filter(|first| !b"{[\"-0123456789tfn \t\r\n".contains(first)) {
         let first = char::from(*first);

@@ -6,11 +6,11 @@ use setpoint_schema::json_size;
 use setpoint_schema::managed::{self, ApplyError, ApplyRequest};
 use setpoint_schema::patch::{self, PatchError};
 
-use super::decode::{media_type, parse_json, parse_yaml};
+use super::decode::{media_type, parse_json_naming, parse_yaml};
 use super::modify::Wanted;
 use super::options::refuse;
-use super::shape::{Tracked, reset_fields, type_error};
-use super::{Place, Registry, WriteOptions, Written};
+use super::shape::{Tracked, reset_fields};
+use super::{Place, Registry, WriteOptions, Written, patched};
 use crate::catalog::Resource;
 use crate::in_process::BODY_LIMIT;
 use crate::object::{Metadata, meta_mut};
@@ -77,20 +77,20 @@ impl Registry {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
             refuse("PatchOptions", vec![cause])?;
         }
-        let patch = match kind {
-            PatchKind::Json | PatchKind::Merge => {
-                let patch = parse_json(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
-                check_form(kind, &patch)?;
-                patch
-            }
-            _ => parse_json(body)?,
-        };
+        let (patch, mut faults) =
+            parse_json_naming(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
+        check_form(kind, &patch)?;
+        if kind == PatchKind::Json {
+            faults.iter_mut().for_each(|fault| fault.insert_str(0, "json patch "));
+            faults.extend(patched::unknown_in_operations(&patch));
+        }
         let resource = &place.resource;
         self.modify(place, subresource, options, |live| {
             let mut object = live.clone();
             patch_object(kind, resource, &mut object, &patch)?;
             bounded(Some(live), &object)?;
-            check_patched(resource, &object, &patch)?;
+            let patch = patched::Patch { kind, value: &patch, faults: &faults };
+            let warnings = patched::check(resource, live, &object, &patch, options)?;
             if object.meta("name") != place.name {
                 return Err(Status::bad_request(format!(
                     "the name of the object ({}) does not match the name on the URL ({})",
@@ -98,7 +98,7 @@ impl Registry {
                     place.name
                 )));
             }
-            Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
+            Ok(Wanted { object, tracked: Tracked::Update, warnings })
         })
         .await
     }
@@ -204,24 +204,10 @@ fn applied(
     }
 }
 
-/// Refuses a patch after which a built-in object cannot be decoded: 422, and what is wrong with which patch.
-fn check_patched(resource: &Resource, object: &Value, patch: &Value) -> Result<()> {
-    if resource.custom().is_some() {
-        return Ok(());
-    }
-    match type_error(resource, object) {
-        Some(error) => {
-            let cause = Cause::invalid("patch", patch, &error.to_string());
-            Err(Status::invalid(Subject { group: "", kind: "", name: "" }, vec![cause]))
-        }
-        None => Ok(()),
-    }
-}
-
 /// Refuses a patch of the wrong form, as Go's decoder words it.
 fn check_form(kind: PatchKind, patch: &Value) -> Result<()> {
     let given = match patch {
-        Value::Object(_) if kind == PatchKind::Merge => return Ok(()),
+        Value::Object(_) if kind != PatchKind::Json => return Ok(()),
         Value::Array(_) if kind == PatchKind::Json => return Ok(()),
         Value::Null => return Ok(()),
         Value::Object(_) => "object",
@@ -273,6 +259,7 @@ pub(super) fn patch_object(
     }
     .map_err(|error| match error {
         PatchError::Malformed(why) => Status::bad_request(why),
+        PatchError::Failed(why) => Status::unknown(why),
         PatchError::Unprocessable(_) => Status::rejected(),
         PatchError::TooLarge(why) => Status::too_large(format!("Request entity is too large: {why}")),
     })

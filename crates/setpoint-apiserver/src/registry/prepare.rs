@@ -27,12 +27,10 @@ impl Registry {
         }
         object.meta("name").clone_into(&mut place.name);
         let meta = meta_mut(object);
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
-            meta.remove(field);
-        }
+        meta.remove("resourceVersion");
         meta.insert("uid".to_owned(), self.entropy.uuid().into());
         meta.insert("creationTimestamp".to_owned(), self.now().into());
-        meta.remove("generation");
+        // Kinds that count no generations keep what their writer said.
         if resource.has_generation() {
             meta.insert("generation".to_owned(), 1.into());
         }
@@ -45,6 +43,17 @@ impl Registry {
         }
         if resource.is(custom::GROUP, custom::PLURAL) {
             begin_status(object);
+        }
+    }
+}
+
+/// Takes out of a new object what only the server may say of it (`WipeObjectMetaSystemFields`).
+pub(super) fn wipe(object: &mut Value) {
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        for field in
+            ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+        {
+            meta.remove(field);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_schema::managed::{self, UpdateRequest};
-use setpoint_schema::{ErrorKind, FieldError, FieldPath, FieldSet, Schema, omit_empty, prune, validate};
+use setpoint_schema::{
+    ErrorKind, FieldError, FieldPath, FieldSet, Schema, fill_null_entries, omit_empty, prune, validate,
+};
 
 use super::Registry;
 use super::decode::go;
@@ -69,6 +71,7 @@ pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOpti
         check_metadata(resource, object)?;
         unknown
     } else {
+        fill_null_entries(&resource.schema(), object);
         drop_nulls(object);
         let unknown = prune(&resource.schema(), object);
         omit_empty(&resource.schema(), object);
@@ -92,7 +95,7 @@ pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOpti
 }
 
 /// `null` is nothing, as in the Go types of built-in kinds.
-fn drop_nulls(value: &mut Value) {
+pub(super) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());
@@ -134,7 +137,12 @@ fn undecodable(resource: &Resource, words: Option<String>, error: &FieldError) -
 
 /// The first value of a wrong type.
 pub(super) fn type_error(resource: &Resource, object: &Value) -> Option<FieldError> {
-    let errors = validate(&resource.schema(), object, &FieldPath::root());
+    first_type_error(&resource.schema(), object)
+}
+
+/// The first value of a type that the schema does not have.
+pub(super) fn first_type_error(schema: &Schema, object: &Value) -> Option<FieldError> {
+    let errors = validate(schema, object, &FieldPath::root());
     errors.into_iter().find(|error| error.kind == ErrorKind::TypeInvalid)
 }
 
@@ -146,6 +154,8 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
             // The status is as it was, whatever a newer schema says about it.
             causes.retain(|cause| !cause.field.starts_with("status"));
         }
+        // A write to the status is checked for what it may change.
+        causes.extend(custom.validate_scale(new, [subresource != "status", true]));
         return causes;
     }
     let of = (!subresource.is_empty()).then_some(subresource);

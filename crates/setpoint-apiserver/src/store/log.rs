@@ -39,6 +39,7 @@ pub(crate) struct Event {
     /// The object after the write; for a removal its last state, at the removal's revision.
     pub(crate) object: Arc<Stored>,
     line: OnceLock<Bytes>,
+    frame: OnceLock<Bytes>,
 }
 
 impl Event {
@@ -48,7 +49,7 @@ impl Event {
             (None, false) => EventKind::Added,
             (Some(_), false) => EventKind::Modified,
         };
-        Arc::new(Self { kind, key, old, object, line: OnceLock::new() })
+        Arc::new(Self { kind, key, old, object, line: OnceLock::new(), frame: OnceLock::new() })
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -58,6 +59,11 @@ impl Event {
     /// The event as a line of a watch, encoded at most once for all watchers that see it whole.
     pub(crate) fn line(&self) -> Bytes {
         self.line.get_or_init(|| watch_line(self.kind.text(), &self.object.json)).clone()
+    }
+
+    /// The event as a frame of protobuf, which `make` makes at most once for all watchers that see it whole.
+    pub(crate) fn frame(&self, make: impl FnOnce() -> Bytes) -> Bytes {
+        self.frame.get_or_init(make).clone()
     }
 }
 

@@ -7,9 +7,11 @@ use super::{age::since, json_path::JsonPath};
 
 /// `Name`, then the columns of the definition; without any, `Age`.
 pub fn columns(definitions: &[Value]) -> Vec<Value> {
-    let mut columns =
-        vec![json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0})];
-    for column in used(definitions) {
+    // Those of metadata are described as those of every kind.
+    let common = setpoint_kinds::columns("", "v1", "configmaps").unwrap_or_default();
+    let mut columns: Vec<_> = common.first().cloned().into_iter().collect();
+    let about = common.last().and_then(|age| age["description"].as_str()).unwrap_or_default();
+    for column in used(definitions, about) {
         let text = |key: &str| column[key].as_str().unwrap_or_default();
         let described = match text("description") {
             "" => format!("Custom resource definition column (in JSONPath format): {}", text("jsonPath")),
@@ -24,13 +26,16 @@ pub fn columns(definitions: &[Value]) -> Vec<Value> {
 /// The cells of one object.
 pub fn cells(definitions: &[Value], object: &Value, now: Timestamp) -> Vec<Value> {
     let mut cells = vec![object["metadata"]["name"].clone()];
-    cells.extend(used(definitions).iter().map(|column| cell(column, object, now)));
+    cells.extend(used(definitions, "").iter().map(|column| cell(column, object, now)));
     cells
 }
 
-fn used(definitions: &[Value]) -> Vec<Value> {
+/// The columns after the name; `about` describes the one that is there without any.
+fn used(definitions: &[Value], about: &str) -> Vec<Value> {
     if definitions.is_empty() {
-        vec![json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})]
+        vec![
+            json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": about}),
+        ]
     } else {
         definitions.to_vec()
     }

@@ -50,7 +50,8 @@ pub fn update(request: &UpdateRequest<'_>) -> Value {
         operation: Operation::Update,
         api_version: request.api_version.into(),
         subresource: request.subresource.into(),
-        time: Some(entries::format_time(request.now)),
+        // Upstream loses the time of those who scale (`ScaleHandler.ToParent`).
+        time: (request.subresource != "scale").then(|| entries::format_time(request.now)),
         fields: FieldSet::default(),
     };
     track(request.schema, live, &object, own, request.ignored, &mut entries);

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use crate::{element::equal, schema::Schema};
+use crate::{element::equal, printed::printed, schema::Schema};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -37,7 +37,10 @@ fn merge_map(
         match directive.as_str() {
             Some("replace") => *target = patch,
             Some("delete") => target.clear(),
-            _ => return Err(unknown_directive(&directive, patch)),
+            _ => {
+                patch.insert(PATCH.to_owned(), directive.clone());
+                return Err(unknown_directive(&directive, patch));
+            }
         }
         return Ok(());
     }
@@ -159,7 +162,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
     let mut order_left = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         if !order_left.any(|ordered| same(item, ordered, key)) {
-            return Err(malformed(format!(
+            return Err(failed(format!(
                 "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
                 Value::from(patch),
                 Value::from(order)
@@ -172,7 +175,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
 /// Merges two lists: scalars as a set, objects by the merge key.
 fn merge_list(schema: &Schema, original: &[Value], patch: Vec<Value>) -> Result<Vec<Value>, PatchError> {
     if original.iter().chain(&patch).any(Value::is_array) {
-        return Err(malformed("lists of lists are not supported"));
+        return Err(PatchError::Unprocessable("lists of lists are not supported".to_owned()));
     }
     if !original.iter().chain(&patch).any(Value::is_object) {
         let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
@@ -184,7 +187,7 @@ fn merge_list(schema: &Schema, original: &[Value], patch: Vec<Value>) -> Result<
         return in_order(merged, &patch, original, None);
     }
     let Some(key) = schema.node.patch.merge_key.as_deref() else {
-        return Err(malformed("cannot merge lists without merge key"));
+        return Err(failed("cannot merge lists without merge key".to_owned()));
     };
     let mut merged = original.to_vec();
     let mut plain = Vec::with_capacity(patch.len());
@@ -197,7 +200,9 @@ fn merge_list(schema: &Schema, original: &[Value], patch: Vec<Value>) -> Result<
                 merged.retain(|there| !same(there, &item, Some(key)));
             }
             Some("replace") => replace = true,
-            Some("merge") => return Err(malformed("merging lists cannot yet be specified in the patch")),
+            Some("merge") => {
+                return Err(failed("merging lists cannot yet be specified in the patch".to_owned()));
+            }
             Some(other) => return Err(unknown_directive(&Value::from(other), item)),
         }
     }
@@ -246,7 +251,8 @@ fn in_order(
 }
 
 fn merge_key<'a>(item: &'a Value, key: &str) -> Result<&'a Value, PatchError> {
-    item.get(key).ok_or_else(|| malformed(format!("map: {item} does not contain declared merge key: {key}")))
+    item.get(key)
+        .ok_or_else(|| failed(format!("map: {} does not contain declared merge key: {key}", printed(item))))
 }
 
 /// Whether two items of a list are one: equal scalars, or objects with the same merge key. Upstream compares keys as
@@ -295,7 +301,11 @@ fn list(value: Value, directive: &str) -> Result<Vec<Value>, PatchError> {
 }
 
 fn unknown_directive(directive: &Value, within: impl Into<Value>) -> PatchError {
-    malformed(format!("unknown patch type: {} in map: {}", text(directive), within.into()))
+    failed(format!("unknown patch type: {} in map: {}", text(directive), printed(&within.into())))
+}
+
+fn failed(problem: String) -> PatchError {
+    PatchError::Failed(problem)
 }
 
 fn malformed(problem: impl Into<String>) -> PatchError {
