@@ -12,11 +12,14 @@
 //! `proxy`), with its options as the object. What a mutation makes of an object belongs to no field manager, and is validated
 //! like what the client sent.
 
+mod amounts;
 mod connect;
 mod expressions;
 mod lifecycle;
+mod limits;
 mod policy;
 mod priority;
+mod quota;
 mod service_account;
 
 use std::sync::Arc;
@@ -201,6 +204,7 @@ impl Registry {
 
     fn mutate_built_in(&self, request: &Attributes<'_>, object: &mut Value) -> Result<()> {
         self.check_lifecycle(request)?;
+        self.set_limits(request, object);
         if request.operation == Operation::Create && request.is("", "pods") {
             self.set_service_account(request, object)?;
             self.set_priority(request, object)?;
@@ -238,9 +242,11 @@ impl Registry {
         object: &Value,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
+        self.check_limits(request, object)?;
         self.validate_by_policies(request, object, warnings)?;
-        // Here: validating webhooks, quota.
+        // Here: validating webhooks.
         std::future::ready(()).await;
-        Ok(())
+        // Last, so that nothing that is refused is charged.
+        self.charge_quotas(request, object)
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Registry {
     defining: ReentrantMutex<()>,
     installed: Mutex<BTreeMap<String, Installed>>,
     pub(crate) compiled_policies: CompiledPolicies,
+    /// Held while quotas are charged, so that no two writes get the same room.
+    pub(crate) charging: Mutex<()>,
 }
 
 /// What depends on the cluster that the server is for.
@@ -123,6 +125,7 @@ impl Registry {
             defining: ReentrantMutex::new(()),
             installed: Mutex::default(),
             compiled_policies: CompiledPolicies::default(),
+            charging: Mutex::default(),
         }
     }
 

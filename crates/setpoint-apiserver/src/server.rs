@@ -207,6 +207,12 @@ impl ApiServer {
         contents
     }
 
+    /// The `status` that a ResourceQuota should have: as `hard` what its spec allows, as `used` what there is of it in its namespace.
+    /// Writing it is the work of a quota controller; `None` if there is no such quota.
+    pub fn quota_status(&self, namespace: &str, name: &str) -> Option<Value> {
+        self.inner.registry.quota_status(namespace, name).ok()
+    }
+
     /// Registers the agent of a node: logs and exec of pods on it go there. Replaces an earlier one.
     pub fn set_kubelet(&self, node: impl Into<String>, kubelet: Arc<dyn Kubelet>) {
         self.inner.kubelets.write().insert(node.into(), kubelet);

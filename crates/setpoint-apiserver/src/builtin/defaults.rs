@@ -50,6 +50,7 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         }
         ("discovery.k8s.io", "EndpointSlice") => slice(object),
         ("" | "events.k8s.io", "Event") => event(group, object),
+        ("", "LimitRange") => limit_range(object),
         ("", "ReplicationController") => replication_controller(object),
         ("apps", "StatefulSet") => stateful_set(object),
         ("apps", "Deployment") => deployment(object),
@@ -86,6 +87,21 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition(object),
         _ => {}
+    }
+}
+
+/// Of containers: a limit from the maximum, a request from the limit, or else from the minimum.
+fn limit_range(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    for limit in items(spec, "limits") {
+        if text(limit, "type") != "Container" {
+            continue;
+        }
+        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+            for (name, amount) in limit[from].as_object().cloned().into_iter().flatten() {
+                fill(child(limit, to), &name, amount);
+            }
+        }
     }
 }
 

@@ -50,6 +50,28 @@ impl Quantity {
         self.nanos < 0
     }
 
+    /// A whole number.
+    pub(crate) fn whole(number: u64) -> Self {
+        Self { nanos: i128::from(number) * NANO, family: Family::Decimal }
+    }
+
+    /// The sum, written as the first one is; the largest there is where it would be larger. Nothing is written as the other one.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let family = if self.nanos == 0 { other.family } else { self.family };
+        Self { nanos: self.nanos.saturating_add(other.nanos), family }
+    }
+
+    /// The difference.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_sub(other.nanos), family: self.family }
+    }
+
+    /// How many times `other` it is.
+    #[expect(clippy::cast_precision_loss, reason = "ratios are compared and printed with six digits")]
+    pub(crate) fn ratio(self, other: Self) -> f64 {
+        self.nanos as f64 / other.nanos as f64
+    }
+
     /// The amount in billionths, for comparison and sums.
     pub(crate) fn nanos(self) -> i128 {
         self.nanos

@@ -8,6 +8,7 @@ mod errors;
 mod network;
 mod pod;
 mod policy;
+mod quota;
 mod rbac;
 mod selector;
 mod service;
@@ -34,6 +35,9 @@ pub fn validate(
         if (group, kind, subresource) == ("", "Namespace", Some("status")) {
             config::namespace_status(&mut errors, new);
         }
+        if (group, kind, subresource) == ("", "ResourceQuota", Some("status")) {
+            quota::resource_quota(&mut errors, new, old, true);
+        }
         return errors.into_inner();
     }
     let root = FieldPath::root();
@@ -46,6 +50,8 @@ pub fn validate(
         ("", "ConfigMap") => config::config_map(&mut errors, new, old),
         ("", "Secret") => config::secret(&mut errors, new, old),
         ("", "Node") => config::node(&mut errors, new, old),
+        ("", "LimitRange") => quota::limit_range(&mut errors, new),
+        ("", "ResourceQuota") => quota::resource_quota(&mut errors, new, old, false),
         ("coordination.k8s.io", "Lease") => config::lease(&mut errors, new),
         ("scheduling.k8s.io", "PriorityClass") => config::priority_class(&mut errors, new, old),
         ("", "Event") => config::event(&mut errors, new),

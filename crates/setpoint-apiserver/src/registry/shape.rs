@@ -170,6 +170,8 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         // Go writes a zero where a status lacks a required field, and metadata has checks of its own.
         let path = error.path.to_string();
         let checked = !path.starts_with("status") && !path.starts_with("metadata");
+        // Upstream says of scopes which is wrong, but not where it stands.
+        let checked = checked && !path.starts_with("spec.scopeSelector");
         // What the kind's own rules said about a field, or about its parent or parts, is enough.
         let known = causes.iter().any(|c: &Cause| path.starts_with(&c.field) || c.field.starts_with(&path));
         if checked && !known && matches!(error.kind, ErrorKind::Required | ErrorKind::NotSupported) {

@@ -17,8 +17,6 @@ pub(super) fn refuse_kind(resource: &Resource) -> Result<()> {
             return Ok(());
         }
         ("admissionregistration.k8s.io", _) => "admission by webhooks or mutating policies",
-        ("", "resourcequotas") => "resource quota",
-        ("", "limitranges") => "limit ranges",
         ("apiregistration.k8s.io", "apiservices") => "API aggregation",
         _ => return Ok(()),
     };
