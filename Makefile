@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test lint build deny bench bench-apiserver conformance conformance-record clean
+.PHONY: demo test lint build deny bench bench-apiserver clients conformance conformance-record fuzz clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -32,13 +32,22 @@ bench:
 bench-apiserver:
 	ulimit -n 8192 && $(CARGO) bench --package setpoint-benches --bench apiserver -- $(BENCH_ARGS)
 
-# Compares an API server with the recorded kube-apiserver: make conformance SERVER=https://… TOKEN=… [CA=file] [ONLY=topic/case]
+# Real clients, unmodified, each against a cluster of its own: make clients [CLIENTS="kopf helm"]. One that is not there is skipped.
+clients:
+	@CARGO="$(CARGO)" clients/run $(CLIENTS)
+
+# Compares an API server with the recorded kube-apiserver: make conformance SERVER=https://… TOKEN=… [CA=file] [CLIENT_CA_KEY=file] [ONLY=topic/case]
 conformance:
-	@TOKEN="$(TOKEN)" $(CARGO) run --quiet --package setpoint-conformance -- check --server "$(SERVER)" $(if $(CA),--ca "$(CA)") --only "$(ONLY)"
+	@TOKEN="$(TOKEN)" $(CARGO) run --quiet --package setpoint-conformance -- check --server "$(SERVER)" $(if $(CA),--ca "$(CA)") $(if $(CLIENT_CA_KEY),--client-ca-key "$(CLIENT_CA_KEY)") --only "$(ONLY)"
 
 # Records a real kube-apiserver's answers. Builds it with Go unless KUBEBUILDER_ASSETS names a folder with kube-apiserver and etcd.
 conformance-record:
 	@CARGO="$(CARGO)" scripts/conformance-record $(ONLY)
+
+# Feeds each parser of the API server for SECONDS (default 600) with what nobody expects: make fuzz [SECONDS=…] [TARGETS="cel apply"].
+# Needs cargo-fuzz (cargo install cargo-fuzz) and a nightly compiler.
+fuzz:
+	@scripts/fuzz $(or $(SECONDS),600) $(TARGETS)
 
 clean:
 	$(CARGO) clean
