@@ -78,6 +78,14 @@ pub fn authorize(attributes: &Attributes<'_>, policies: &dyn Policies) -> Decisi
     }
 }
 
+/// What a denied request is told after a decision: upstream puts the name of the authorizer before its reason.
+pub fn denial_of(attributes: &Attributes<'_>, decision: &Decision) -> String {
+    match decision.reason.as_str() {
+        "" => denial(attributes, ""),
+        reason => denial(attributes, &format!("rbac: {reason}")),
+    }
+}
+
 /// What a denied request is told, without the `… is forbidden: ` that names the object: `User "x" cannot list resource "pods" in API group ""
 /// in the namespace "default"`, and the reason if there is one.
 pub fn denial(attributes: &Attributes<'_>, reason: &str) -> String {

@@ -10,6 +10,8 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use crate::client_certificates::{AskForCertificate, Clients};
+
 /// The names by which pods and people reach the server.
 const NAMES: [&str; 5] = [
     "localhost",
@@ -30,6 +32,9 @@ pub enum CertificateError {
     /// From the TLS library.
     #[error("the API server's TLS configuration: {0}")]
     Tls(#[from] rustls::Error),
+    /// The authorities of clients' certificates are none.
+    #[error("the authorities of client certificates: {0}")]
+    Clients(String),
     /// From the operating system.
     #[error("the machine's source of randomness failed")]
     Randomness,
@@ -59,7 +64,11 @@ impl Authority {
     }
 
     /// A TLS configuration for connections to `address`.
-    pub(crate) fn server(&self, address: IpAddr) -> Result<Arc<ServerConfig>, CertificateError> {
+    pub(crate) fn server(
+        &self,
+        address: IpAddr,
+        clients: Option<&Clients>,
+    ) -> Result<Arc<ServerConfig>, CertificateError> {
         let mut names: Vec<String> = NAMES.map(str::to_owned).into();
         for ip in [address, SERVICE, Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
             if !names.contains(&ip.to_string()) {
@@ -73,10 +82,12 @@ impl Authority {
         let leaf = params.signed_by(&key, &self.issuer)?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone(), self.certificate.clone()], key)?;
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = match clients {
+            Some(clients) => config.with_client_cert_verifier(Arc::new(AskForCertificate::new(clients))),
+            None => config.with_no_client_auth(),
+        };
+        let mut config = config.with_single_cert(vec![leaf.der().clone(), self.certificate.clone()], key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

@@ -11,13 +11,13 @@ use http::{Request, Response};
 use serde_json::Value;
 
 use crate::admission;
-use crate::authn;
-use crate::authz::{Attributes, authorize, denial};
+use crate::authz::{Attributes, authorize, denial_of};
 use crate::body::Body;
 use crate::catalog::Resource;
 use crate::containers;
 use crate::discovery;
 use crate::identity::Identity;
+use crate::impersonation::impersonate;
 use crate::object::Metadata;
 use crate::paths;
 use crate::policies::StoredPolicies;
@@ -30,15 +30,12 @@ use crate::request::{Query, ResourceRequest, Target};
 use crate::reviews;
 use crate::server::{ApiServer, Inner};
 use crate::status::{Result, Status, Subject};
+use crate::token_request;
 use crate::warnings::{warn, warn_all};
 
 /// Answers a request of an authenticated user. A panic costs only this request.
 pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
     let errors = Form::of_errors(request.headers(), request.uri().query());
-    let user = match authn::impersonate(user, request.headers(), &api.inner.registry) {
-        Ok(user) => user,
-        Err(status) => return failure(&status, &errors),
-    };
     let guarded = AssertUnwindSafe(route(&api, &user, request)).catch_unwind();
     match guarded.await {
         Ok(Ok(response)) => response,
@@ -68,7 +65,11 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
     let query = Query::parse(parts.uri.query());
     let target = Target::of(&parts.method, parts.uri.path(), &query)?;
     let inner = &*api.inner;
-    permit(inner, user, &parts, &target, &query)?;
+    let posed = asking(user, &parts, &target, &query, |asked| {
+        impersonate(asked, &parts.headers, &inner.last_modes, &inner.registry)
+    })?;
+    let user = posed.as_ref().unwrap_or(user);
+    asking(user, &parts, &target, &query, |asked| permit(inner, asked))?;
     let request = match target {
         Target::Path(path) => {
             return paths::answer(&inner.registry, &parts.method, &path, &parts.headers, &query);
@@ -114,53 +115,55 @@ fn is_stream(request: &ResourceRequest) -> bool {
     matches!(request.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
 }
 
-/// Refuses what the user may not do.
-fn permit(inner: &Inner, user: &Identity, parts: &Parts, target: &Target, query: &Query) -> Result<()> {
-    let policies = StoredPolicies(&inner.registry.store);
-    let method = parts.method.as_str().to_ascii_lowercase();
-    let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
-    let (namespace, selected);
-    let attributes = match target {
-        Target::Path(path) => Attributes {
-            user,
-            verb: &method,
-            group: "",
-            resource: "",
-            subresource: "",
-            namespace: None,
-            name: "",
-            path: Some(path),
-        },
-        Target::Resource(request) => {
-            namespace = some(&request.namespace);
-            // A list of one name needs only the right to that name.
-            selected = match request.verb {
-                "list" | "watch" | "deletecollection" => {
-                    ListOptions::parse(query)?.fields.name().map(str::to_owned).unwrap_or_default()
-                }
-                _ => request.name.clone(),
-            };
-            Attributes {
+/// Gives `then` what a request asks for, in the words of authorization.
+fn asking<T>(
+    user: &Identity,
+    parts: &Parts,
+    target: &Target,
+    query: &Query,
+    then: impl FnOnce(&Attributes<'_>) -> Result<T>,
+) -> Result<T> {
+    let request = match target {
+        Target::Resource(request) => request,
+        Target::Path(path) => {
+            let verb = parts.method.as_str().to_ascii_lowercase();
+            return then(&Attributes {
                 user,
-                verb: request.verb,
-                group: &request.group,
-                resource: &request.resource,
-                subresource: &request.subresource,
-                namespace: namespace.as_deref(),
-                name: &selected,
-                path: None,
-            }
+                verb: &verb,
+                group: "",
+                resource: "",
+                subresource: "",
+                namespace: None,
+                name: "",
+                path: Some(path),
+            });
         }
     };
-    let decision = authorize(&attributes, &policies);
+    // A list of one name needs only the right to that name.
+    let selected = match request.verb {
+        "list" | "watch" => ListOptions::parse(query)?.fields.name().map(str::to_owned),
+        _ => None,
+    };
+    then(&Attributes {
+        user,
+        verb: request.verb,
+        group: &request.group,
+        resource: &request.resource,
+        subresource: &request.subresource,
+        namespace: Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
+        name: selected.as_deref().unwrap_or(&request.name),
+        path: None,
+    })
+}
+
+/// Refuses what the user may not do.
+fn permit(inner: &Inner, asked: &Attributes<'_>) -> Result<()> {
+    let decision = authorize(asked, &StoredPolicies(&inner.registry.store));
     if decision.allowed {
         return Ok(());
     }
-    let text = denial(&attributes, &decision.reason);
-    Err(Status::forbidden(
-        Subject { group: attributes.group, kind: attributes.resource, name: attributes.name },
-        &text,
-    ))
+    let text = denial_of(asked, &decision);
+    Err(Status::forbidden(Subject { group: asked.group, kind: asked.resource, name: asked.name }, &text))
 }
 
 /// Refuses paths and verbs that the resource does not have.
@@ -274,8 +277,9 @@ impl Call<'_> {
             }
             ("token", "create") => {
                 let kind = ("authentication.k8s.io", "v1", "TokenRequest");
-                let (body, _, warnings) = self.posted(&self.place, kind).await?;
-                let object = reviews::request_token(self.inner, &self.place, body).map(Answer::Other);
+                let (body, options, warnings) = self.posted(&self.place, kind).await?;
+                let object =
+                    token_request::answer(self.inner, &self.place, body, &options).map(Answer::Other);
                 self.answered(
                     object.map(|object| Written { code: 201, object, warnings: Vec::new() }),
                     warnings,

@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use self::stalling::Stalling;
 use crate::body::Body;
 use crate::certificates::CertificateError;
+use crate::client_certificates::Shown;
 use crate::in_process::read;
 use crate::render::{Form, failure};
 use crate::server::ApiServer;
@@ -74,7 +75,7 @@ impl Configurations {
         if let Some(config) = known.get(&address) {
             return Ok(Arc::clone(config));
         }
-        let config = api.authority()?.server(address)?;
+        let config = api.authority()?.server(address, api.clients()?)?;
         known.insert(address, Arc::clone(&config));
         Ok(config)
     }
@@ -121,7 +122,11 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
     let _ = stream.set_nodelay(true);
     let handshake = TlsAcceptor::from(config).accept(stream);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await else { return };
-    let service = service_fn(move |request| answer(api.clone(), request));
+    let shown = match (stream.get_ref().1.peer_certificates(), api.clients()) {
+        (Some(chain), Ok(Some(clients))) => clients.read(chain, api.inner.registry.clock.now()),
+        _ => Shown::Nothing,
+    };
+    let service = service_fn(move |request| answer(api.clone(), shown.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
     builder
@@ -137,11 +142,15 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
-async fn answer(api: ApiServer, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    api: ApiServer,
+    shown: Shown,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let registry = &api.inner.registry;
     let errors = Form::of_errors(&parts.headers, parts.uri.query());
-    let user = authn::authenticate(&parts.headers, &api.inner.tokens, registry);
+    let user = authn::authenticate(shown, &parts.headers, &api.inner.tokens, registry);
     let body = read_in_time(body).await;
     let response = match (user, body) {
         (Ok(user), Ok(body)) => dispatch::answer(api, user, Request::from_parts(parts, body)).await,

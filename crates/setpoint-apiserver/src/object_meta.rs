@@ -71,7 +71,7 @@ pub(crate) fn is_label(text: &str) -> bool {
         && bytes.iter().all(|&c| fine(c) || c == b'-')
 }
 
-fn is_subdomain(text: &str) -> bool {
+pub(crate) fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 

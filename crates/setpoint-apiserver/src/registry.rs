@@ -39,7 +39,7 @@ use crate::object::timestamp;
 use crate::status::{Result, Status};
 use crate::store::{Key, Store, Stored};
 
-pub(crate) use self::decode::{parse_body, parse_object};
+pub(crate) use self::decode::{another_kind, parse_body, parse_object};
 use self::definitions::Installed;
 pub(crate) use self::delete::DeleteOptions;
 pub(crate) use self::list::{ListOptions, ListPage};

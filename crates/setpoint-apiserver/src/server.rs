@@ -17,8 +17,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::authz;
 use crate::catalog::Resource;
 use crate::certificates::{Authority, CertificateError};
+use crate::client_certificates::Clients;
 use crate::https::{self, Serving};
 use crate::identity::Identity;
+use crate::impersonation::LastModes;
 use crate::in_process::InProcess;
 use crate::kubelet::{Kubelet, Kubelets};
 use crate::object::{Metadata, meta_mut};
@@ -50,9 +52,14 @@ pub(crate) struct Inner {
     pub(crate) registry: Arc<Registry>,
     pub(crate) kubelets: RwLock<Kubelets>,
     pub(crate) tokens: Tokens,
+    pub(crate) last_modes: LastModes,
     authority: OnceLock<Authority>,
     /// The administrator's token, made with the first kubeconfig.
     admin: OnceLock<String>,
+    /// The certificates of the authorities of clients, as they were given.
+    client_ca: Option<String>,
+    /// The same, read when the first connection comes.
+    clients: OnceLock<Clients>,
 }
 
 /// How to build an [`ApiServer`].
@@ -63,6 +70,7 @@ pub struct Builder {
     log: LogLimits,
     service_accounts: bool,
     idle: Vec<(String, String)>,
+    client_ca: Option<String>,
 }
 
 impl Builder {
@@ -103,6 +111,15 @@ impl Builder {
         self
     }
 
+    /// Trusts these authorities (certificates in PEM) to name users: a client's certificate says in its common name who the user
+    /// is and in its organizations the groups, as with `--client-ca-file` of kube-apiserver. Default: none, and clients are asked
+    /// for no certificate.
+    #[must_use]
+    pub fn client_ca(mut self, pem: impl Into<String>) -> Self {
+        self.client_ca = Some(pem.into());
+        self
+    }
+
     /// Builds the server with what a fresh cluster has: its namespaces, roles and the Service `kubernetes`.
     /// Takes milliseconds; no socket is opened and no task started.
     pub fn build(self) -> ApiServer {
@@ -115,8 +132,11 @@ impl Builder {
             registry,
             kubelets: RwLock::default(),
             tokens: Tokens::default(),
+            last_modes: LastModes::default(),
             authority: OnceLock::new(),
             admin: OnceLock::new(),
+            client_ca: self.client_ca,
+            clients: OnceLock::new(),
         };
         ApiServer { inner: Arc::new(inner) }
     }
@@ -158,6 +178,16 @@ impl ApiServer {
         }
         let made = Authority::new()?;
         Ok(self.inner.authority.get_or_init(|| made))
+    }
+
+    /// The authorities of clients' certificates, if there are any.
+    pub(crate) fn clients(&self) -> Result<Option<&Clients>, CertificateError> {
+        let Some(pem) = &self.inner.client_ca else { return Ok(None) };
+        if let Some(clients) = self.inner.clients.get() {
+            return Ok(Some(clients));
+        }
+        let read = Clients::new(pem)?;
+        Ok(Some(self.inner.clients.get_or_init(|| read)))
     }
 
     /// A kubeconfig for `url` (such as `https://127.0.0.1:6443`) with the authority's certificate and a bearer token

@@ -38,8 +38,44 @@ pub(crate) struct Grant<'a> {
     pub(crate) account: &'a Value,
     pub(crate) audiences: Vec<String>,
     pub(crate) lifetime: SignedDuration,
-    /// The object that the token dies with: kind, name and uid.
-    pub(crate) bound: Option<(String, String, String)>,
+    pub(crate) bound: Bound,
+}
+
+/// What a token is bound to.
+#[derive(Default)]
+pub(crate) struct Bound {
+    /// The object that it dies with: kind, name and uid.
+    pub(crate) itself: Option<(String, String, String)>,
+    /// The node of a pod: name and uid, which is empty if there is no such node.
+    pub(crate) node: Option<(String, String)>,
+}
+
+/// Whose a token is.
+pub(crate) struct Owner {
+    pub(crate) identity: Identity,
+    /// Those of the audiences that were asked for which the token is for.
+    pub(crate) audiences: Vec<String>,
+}
+
+/// Why a token is refused.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Refused {
+    /// Nobody here made it.
+    #[error("invalid bearer token")]
+    Unknown,
+    #[error("token audiences {} is invalid for the target audiences {}", go_list(.has), go_list(.wanted))]
+    Audiences { has: Vec<String>, wanted: Vec<String> },
+    #[error("service account token has expired")]
+    Expired,
+    /// What it belongs to is gone.
+    #[error("service account token has been invalidated")]
+    Invalidated,
+}
+
+/// As Go prints a slice of strings (`%q`).
+fn go_list(items: &[String]) -> String {
+    let quoted: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
+    format!("[{}]", quoted.join(" "))
 }
 
 impl Tokens {
@@ -71,12 +107,18 @@ impl Tokens {
             "namespace": grant.namespace,
             "serviceaccount": {"name": name, "uid": grant.account.meta("uid")},
         });
-        if let Some((kind, name, uid)) = &grant.bound {
+        if let Some((kind, name, uid)) = &grant.bound.itself {
             kubernetes[kind.to_lowercase()] = json!({"name": name, "uid": uid});
+        }
+        if let Some((name, uid)) = &grant.bound.node {
+            kubernetes["node"] = json!({"name": name});
+            if !uid.is_empty() {
+                kubernetes["node"]["uid"] = uid.as_str().into();
+            }
         }
         let claims = json!({
             "aud": grant.audiences, "exp": expires.as_second(), "iat": now.as_second(), "nbf": now.as_second(),
-            "iss": ISSUER, "jti": random()?, "kubernetes.io": kubernetes,
+            "iss": ISSUER, "jti": identifier(&random()?), "kubernetes.io": kubernetes,
             "sub": format!("system:serviceaccount:{}:{name}", grant.namespace),
         });
         let head = URL_SAFE_NO_PAD.encode(json!({"alg": "ES256", "typ": "JWT"}).to_string());
@@ -88,55 +130,37 @@ impl Tokens {
         Ok((format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())), expires))
     }
 
-    /// Who a token belongs to; `None` if it is wrong, expired, for others, or its account or pod is gone.
+    /// Who a token belongs to; refused if it is wrong, expired, for others, or what it belongs to is gone.
     /// `audiences` are those that are asked for; any of them will do.
     pub(crate) fn authenticate(
         &self,
         token: &str,
         audiences: &[&str],
         registry: &Registry,
-    ) -> Option<Identity> {
+    ) -> Result<Owner, Refused> {
+        let among = |own: &[String]| -> Vec<String> {
+            own.iter().filter(|audience| audiences.contains(&audience.as_str())).cloned().collect()
+        };
         if let Some(identity) = self.users.read().get(token) {
-            return Some(identity.clone());
+            let audiences = among(&[ISSUER.to_owned()]);
+            let owner = Owner { identity: identity.clone(), audiences };
+            return if owner.audiences.is_empty() { Err(Refused::Unknown) } else { Ok(owner) };
         }
-        let claims = self.verify(token)?;
+        let claims = self.verify(token).filter(|claims| claims["iss"] == ISSUER).ok_or(Refused::Unknown)?;
+        let own = claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let own: Vec<String> = own.map(str::to_owned).collect();
+        let matching = among(&own);
+        if matching.is_empty() {
+            let wanted = audiences.iter().map(|&audience| audience.to_owned()).collect();
+            return Err(Refused::Audiences { has: own, wanted });
+        }
         let now = registry.clock.now().as_second();
-        let in_time = claims["nbf"].as_i64()? <= now && now < claims["exp"].as_i64()?;
-        let audience =
-            claims["aud"].as_array()?.iter().filter_map(Value::as_str).any(|a| audiences.contains(&a));
-        if !in_time || !audience || claims["iss"] != ISSUER {
-            return None;
+        let time = |name: &str| claims[name].as_i64().ok_or(Refused::Unknown);
+        if !(time("nbf")? <= now && now < time("exp")?) {
+            return Err(Refused::Expired);
         }
-        let kubernetes = &claims["kubernetes.io"];
-        let namespace = kubernetes["namespace"].as_str()?;
-        let part = |kind: &str, field: &str| kubernetes[kind][field].as_str().unwrap_or_default().to_owned();
-        let (name, uid) = (part("serviceaccount", "name"), part("serviceaccount", "uid"));
-        let lives = |resource: &str, name: &str, uid: &str| {
-            let found = registry.store.get(resource, &Key::new(namespace, name));
-            found.is_some_and(|found| found.value.meta("uid") == uid)
-        };
-        if !lives("serviceaccounts", &name, &uid) {
-            return None;
-        }
-        let mut identity = Identity::service_account(namespace, &name, &uid);
-        let mut extra = |key: &str, value: String| {
-            identity.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
-        };
-        extra("credential-id", format!("JTI={}", claims["jti"].as_str().unwrap_or_default()));
-        for (kind, resource) in [("pod", "pods"), ("secret", "secrets")] {
-            let (name, uid) = (part(kind, "name"), part(kind, "uid"));
-            if name.is_empty() {
-                continue;
-            }
-            if !lives(resource, &name, &uid) {
-                return None;
-            }
-            if kind == "pod" {
-                extra("pod-name", name);
-                extra("pod-uid", uid);
-            }
-        }
-        Some(identity)
+        let identity = account_of(&claims, registry).ok_or(Refused::Invalidated)?;
+        Ok(Owner { identity, audiences: matching })
     }
 
     fn verify(&self, token: &str) -> Option<Value> {
@@ -154,6 +178,51 @@ impl Tokens {
             .ok()?;
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
+}
+
+/// The service account of a token whose signature is right; `None` if it, or what the token is bound to, is gone.
+fn account_of(claims: &Value, registry: &Registry) -> Option<Identity> {
+    let kubernetes = &claims["kubernetes.io"];
+    let namespace = kubernetes["namespace"].as_str()?;
+    let part = |kind: &str, field: &str| kubernetes[kind][field].as_str().unwrap_or_default().to_owned();
+    let (name, uid) = (part("serviceaccount", "name"), part("serviceaccount", "uid"));
+    let lives = |resource: &str, namespace: &str, name: &str, uid: &str| {
+        let found = registry.store.get(resource, &Key::new(namespace, name));
+        found.is_some_and(|found| found.value.meta("uid") == uid)
+    };
+    if !lives("serviceaccounts", namespace, &name, &uid) {
+        return None;
+    }
+    let mut identity = Identity::service_account(namespace, &name, &uid);
+    let mut extra = |key: &str, value: String| {
+        identity.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
+    };
+    extra("credential-id", format!("JTI={}", claims["jti"].as_str().unwrap_or_default()));
+    for (kind, resource) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
+        let (name, uid) = (part(kind, "name"), part(kind, "uid"));
+        if name.is_empty() {
+            continue;
+        }
+        // Where a pod was is known from its token only; the pod may outlive the node's object.
+        let place = kind == "node" && !kubernetes["pod"].is_null();
+        let namespace = if kind == "node" { "" } else { namespace };
+        if !place && !lives(resource, namespace, &name, &uid) {
+            return None;
+        }
+        if kind != "secret" {
+            extra(&format!("{kind}-name"), name);
+            if !uid.is_empty() {
+                extra(&format!("{kind}-uid"), uid);
+            }
+        }
+    }
+    Some(identity)
+}
+
+/// The first half of such digits in the form of a UUID of version 4, as tokens are identified upstream.
+fn identifier(digits: &str) -> String {
+    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+    format!("{}-{}-4{}-a{}-{}", part(0, 8), part(8, 12), part(13, 16), part(17, 20), part(20, 32))
 }
 
 /// 32 bytes that nobody can guess, as hexadecimal digits.

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::client_certificates::ClientCertificate;
+
 /// Why cases could not be read.
 #[derive(Debug, Error)]
 pub enum CaseError {
@@ -107,6 +109,8 @@ pub struct Step {
     pub user: Option<String>,
     /// Another bearer token than the administrator's; an empty one sends none.
     pub token: Option<String>,
+    /// The certificate that the client shows.
+    pub certificate: Option<ClientCertificate>,
     /// Values to keep for later steps: name → JSON pointer into the answer.
     #[serde(default)]
     pub save: BTreeMap<String, String>,

@@ -16,6 +16,7 @@
 
 mod case;
 mod check;
+mod client_certificates;
 mod compare;
 mod normal;
 mod not_yet;
@@ -29,6 +30,7 @@ mod webhooks;
 
 pub use case::{Case, CaseError, Step, Suite, Topic};
 pub use check::{Report, check, record};
+pub use client_certificates::{ClientAuthority, ClientCertificate};
 pub use compare::{Difference, differences};
 pub use not_yet::{NotYet, NotYetError, verdict};
 pub use recording::{Recording, RecordingError};

@@ -1,12 +1,13 @@
 //! `setpoint-conformance`: records the answers of a server to the cases, or compares them with what is recorded.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use setpoint_clock::Entropy;
-use setpoint_conformance::{NotYet, Server, Suite, Trust, check, record, verdict};
+use setpoint_conformance::{ClientAuthority, NotYet, Server, Suite, Trust, check, record, verdict};
 
 /// Cases of Kubernetes API behaviour, as data.
 #[derive(Parser)]
@@ -36,6 +37,13 @@ enum Command {
     },
     /// Counts the cases of each topic.
     List,
+    /// Writes a new authority of client certificates: its certificate for the server's --client-ca-file, its key for --client-ca-key.
+    ClientCa {
+        /// Where the certificate goes.
+        certificate: PathBuf,
+        /// Where the key goes.
+        key: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -49,6 +57,10 @@ struct Target {
     /// A PEM file with the certificate that signed the server's; without it, any certificate is accepted.
     #[arg(long)]
     ca: Option<PathBuf>,
+    /// The key of an authority of client certificates that the server trusts, made by `client-ca`; without it, steps that show a
+    /// certificate cannot be sent.
+    #[arg(long)]
+    client_ca_key: Option<PathBuf>,
     /// Only cases whose `topic/case` contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -57,7 +69,11 @@ struct Target {
 impl Target {
     fn connect(&self) -> Result<Server, Box<dyn std::error::Error>> {
         let trust = self.ca.clone().map_or(Trust::Anything, Trust::File);
-        Ok(Server::new(&self.server, self.token.as_str(), &trust)?)
+        let server = Server::new(&self.server, self.token.as_str(), &trust)?;
+        Ok(match &self.client_ca_key {
+            Some(path) => server.with_clients(ClientAuthority::from_key(&fs::read_to_string(path)?)?),
+            None => server,
+        })
     }
 }
 
@@ -83,6 +99,12 @@ async fn act(cli: Cli) -> Result<bool, Box<dyn std::error::Error>> {
                 println!("{:4} {}", topic.cases.len(), topic.name);
             }
             println!("{:4} cases", suite.select("").count());
+            Ok(true)
+        }
+        Command::ClientCa { certificate, key } => {
+            let authority = ClientAuthority::new()?;
+            fs::write(certificate, authority.pem())?;
+            fs::write(key, authority.key_pem())?;
             Ok(true)
         }
         Command::Record(target) => {

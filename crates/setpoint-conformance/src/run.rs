@@ -426,6 +426,7 @@ fn request(action: &str, body: Value) -> Step {
         headers: BTreeMap::new(),
         user: None,
         token: None,
+        certificate: None,
         save: BTreeMap::new(),
         keep: Vec::new(),
         volatile: Vec::new(),

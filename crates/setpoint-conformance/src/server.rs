@@ -12,13 +12,16 @@ use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::client_certificates::{ClientAuthority, ClientCertificate};
 
 pub(crate) type Connection = SendRequest<Full<Bytes>>;
 
@@ -39,6 +42,14 @@ pub enum ServerError {
     /// The certificates are not usable.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// A client's certificate could not be made.
+    #[error("a client's certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// A step shows a certificate, and nobody said which authority of clients the server trusts.
+    #[error(
+        "the step shows a client certificate: --client-ca-key must name the key of an authority that the server trusts"
+    )]
+    NoClients,
     /// There is no connection.
     #[error("server {address}: {source}")]
     Connect {
@@ -68,6 +79,8 @@ pub struct Server {
     host: String,
     port: u16,
     tls: TlsConnector,
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    clients: Option<ClientAuthority>,
     idle: Mutex<Vec<Connection>>,
     pub(crate) token: String,
 }
@@ -84,25 +97,33 @@ impl Server {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
-        let config = match trust {
-            Trust::Pem(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
+        let builder = match trust {
+            Trust::Pem(pem) => builder.with_root_certificates(roots(pem)?),
             Trust::File(path) => {
                 let pem = fs::read_to_string(path)
                     .map_err(|source| ServerError::Ca { path: path.clone(), source })?;
-                builder.with_root_certificates(roots(&pem)?).with_no_client_auth()
+                builder.with_root_certificates(roots(&pem)?)
             }
-            Trust::Anything => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-                .with_no_client_auth(),
+            Trust::Anything => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+            }
         };
         Ok(Self {
             host,
             port: uri.port_u16().unwrap_or(443),
-            tls: Arc::new(config).into(),
+            tls: Arc::new(builder.clone().with_no_client_auth()).into(),
+            builder,
+            clients: None,
             idle: Mutex::new(Vec::new()),
             token: token.into(),
         })
+    }
+
+    /// With an authority of client certificates that the server trusts.
+    #[must_use]
+    pub fn with_clients(mut self, authority: ClientAuthority) -> Self {
+        self.clients = Some(authority);
+        self
     }
 
     /// Host and port.
@@ -128,12 +149,24 @@ impl Server {
 
     /// A new connection.
     pub(crate) async fn connect(&self) -> Result<Connection, ServerError> {
+        self.connect_with(&self.tls).await
+    }
+
+    /// A new connection on which the client shows a certificate.
+    pub(crate) async fn connect_as(&self, wanted: &ClientCertificate) -> Result<Connection, ServerError> {
+        let clients = self.clients.as_ref().ok_or(ServerError::NoClients)?;
+        let (certificate, key) = clients.sign(wanted)?;
+        let config = self.builder.clone().with_client_auth_cert(vec![certificate], key)?;
+        self.connect_with(&Arc::new(config).into()).await
+    }
+
+    async fn connect_with(&self, tls: &TlsConnector) -> Result<Connection, ServerError> {
         let failed = |source| ServerError::Connect { address: self.authority(), source };
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
         tcp.set_nodelay(true).map_err(failed)?;
         let name =
             ServerName::try_from(self.host.clone()).map_err(|_| ServerError::Url(self.host.clone()))?;
-        let tls = self.tls.connect(name, tcp).await.map_err(failed)?;
+        let tls = tls.connect(name, tcp).await.map_err(failed)?;
         let (sender, connection) = handshake(TokioIo::new(tls)).await.map_err(ServerError::Http)?;
         tokio::spawn(connection);
         Ok(sender)

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::case::Step;
+use crate::client_certificates::ClientCertificate;
 use crate::protobuf;
 use crate::server::{Server, ServerError};
 
@@ -85,6 +86,15 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A step's certificate with names filled in.
+    fn shown(&self, certificate: &ClientCertificate) -> ClientCertificate {
+        ClientCertificate {
+            user: self.fill(&certificate.user),
+            groups: certificate.groups.iter().map(|group| self.fill(group)).collect(),
+            ..certificate.clone()
+        }
+    }
+
     /// The path with what URLs may not contain encoded.
     pub(crate) fn path(&self, path: &str) -> String {
         let mut encoded = String::new();
@@ -107,6 +117,7 @@ impl<'a> Session<'a> {
             .header("host", self.server.authority())
             .header("user-agent", AGENT);
         match &step.token {
+            None if step.certificate.is_some() => {}
             None => request = request.header("authorization", format!("Bearer {}", self.server.token)),
             Some(token) if token.is_empty() => {}
             Some(token) => request = request.header("authorization", format!("Bearer {}", self.fill(token))),
@@ -163,7 +174,15 @@ impl<'a> Session<'a> {
     /// Sends a step's request and reads the answer.
     pub(crate) async fn send(&self, step: &Step, method: &str, path: &str) -> Result<Answer, String> {
         let request = self.request(step, method, path)?;
-        let mut connection = in_time(self.server.pooled()).await?;
+        let mut connection = match &step.certificate {
+            // A connection of its own: its certificate is for no other step.
+            Some(certificate) => {
+                let mut connection = in_time(self.server.connect_as(&self.shown(certificate))).await?;
+                let sent = async { connection.send_request(request).await.map_err(ServerError::Http) };
+                return collect(in_time(sent).await?).await;
+            }
+            None => in_time(self.server.pooled()).await?,
+        };
         let response =
             in_time(async { connection.send_request(request).await.map_err(ServerError::Http) }).await?;
         let answer = collect(response).await?;

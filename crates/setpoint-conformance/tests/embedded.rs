@@ -6,17 +6,18 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use setpoint_apiserver::{ApiServer, Identity};
-use setpoint_conformance::{NotYet, Server, Suite, Trust, check, verdict};
+use setpoint_conformance::{ClientAuthority, NotYet, Server, Suite, Trust, check, verdict};
 
 #[tokio::test]
 async fn the_embedded_server_passes_all_cases_but_those_of_not_yet() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
-    let api = ApiServer::builder().service_accounts(true).build();
+    let clients = ClientAuthority::new().unwrap();
+    let api = ApiServer::builder().service_accounts(true).client_ca(clients.pem()).build();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let _serving = api.serve(listener).unwrap();
     let token = api.issue_token(Identity::admin()).unwrap();
-    let server = Server::new(&url, token, &Trust::Pem(api.ca_pem().unwrap())).unwrap();
+    let server = Server::new(&url, token, &Trust::Pem(api.ca_pem().unwrap())).unwrap().with_clients(clients);
 
     let suite = Suite::load(&folder).unwrap();
     let reports = check(&server, &suite, &folder, "", "t").await.unwrap();

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Saves the discovery and OpenAPI v3 documents, the columns of tables and the cluster roles of a freshly started kube-apiserver for the generator beside this file.
+# Saves the discovery and OpenAPI v3 documents, the columns of tables and the roles of a freshly started kube-apiserver for the generator beside this file.
 #
 #   fetch.sh BIN MODULES OUT
 #
@@ -63,6 +63,8 @@ get /api api.json "$aggregated"
 get /apis apis.json "$aggregated"
 get /apis/rbac.authorization.k8s.io/v1/clusterroles clusterroles.json
 get /apis/rbac.authorization.k8s.io/v1/clusterrolebindings clusterrolebindings.json
+get /apis/rbac.authorization.k8s.io/v1/roles roles.json
+get /apis/rbac.authorization.k8s.io/v1/rolebindings rolebindings.json
 get /openapi/v3 index.json
 # Every `"path":{"serverRelativeURL"` key of the index that names a group version.
 tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\(apis\{0,1\}\/[^"]*\)":.*/\1/p' | while read -r path; do

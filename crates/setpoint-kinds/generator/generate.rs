@@ -308,19 +308,21 @@ fn field<'a>(line: &'a str, package: &str) -> Option<(&'a str, &'a str, String)>
     Some((number, name, kind))
 }
 
-/// A line for each cluster role and binding of a fresh cluster, but those of the controllers of kube-controller-manager.
+/// A line for each role and binding of a fresh cluster.
 fn policy(documents: &Path) -> Result<String, Failure> {
     let mut out = String::new();
     for (file, kind, content) in [
         ("clusterroles.json", "ClusterRole", &["rules", "aggregationRule"][..]),
         ("clusterrolebindings.json", "ClusterRoleBinding", &["subjects", "roleRef"][..]),
+        ("roles.json", "Role", &["rules"][..]),
+        ("rolebindings.json", "RoleBinding", &["subjects", "roleRef"][..]),
     ] {
         for item in array(&read(&documents.join(file))?, "items")? {
             let name = text(&item["metadata"], "name")?;
-            if name.starts_with("system:controller:") {
-                continue;
-            }
             let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
+            if let Some(namespace) = item["metadata"].get("namespace") {
+                object["metadata"]["namespace"] = namespace.clone();
+            }
             for key in ["labels", "annotations", "managedFields"] {
                 object["metadata"][key] = item["metadata"][key].clone();
             }

@@ -3,8 +3,7 @@
 
 const FACTS: &str = include_str!("facts.txt");
 
-/// The cluster roles and bindings that a fresh API server creates, each an object of `rbac.authorization.k8s.io/v1` as one line of JSON, without those of
-/// the controllers of kube-controller-manager.
+/// The roles and bindings that a fresh API server creates, each an object of `rbac.authorization.k8s.io/v1` as one line of JSON.
 pub fn bootstrap_policy() -> impl Iterator<Item = &'static str> {
     include_str!("policy.txt").lines()
 }

@@ -15,8 +15,8 @@ use crate::identity::Identity;
 pub enum Refusal {
     /// 403: the text after `… is forbidden: `.
     Forbidden(String),
-    /// 404: the role that a binding refers to doesn't exist; `(plural, name)`.
-    NotFound(&'static str, String),
+    /// 404: the role that a binding refers to doesn't exist; its name.
+    NotFound(String),
 }
 
 /// Checks a Role, ClusterRole, RoleBinding or ClusterRoleBinding that `user` wants to create or change. Roles may contain what the user holds
@@ -61,8 +61,8 @@ pub fn check(
             if may(user, "bind", roles, namespace, name, policies) {
                 return Ok(());
             }
-            let granted = role_rules(reference, namespace, policies)
-                .map_err(|_| Refusal::NotFound(roles, name.to_owned()))?;
+            let granted =
+                role_rules(reference, namespace, policies).map_err(|_| Refusal::NotFound(name.to_owned()))?;
             let granted: Vec<Value> = granted.iter().flat_map(|role| array(role, "rules")).cloned().collect();
             confirm(user, namespace, &granted, policies)
         }

@@ -179,7 +179,7 @@ fn nobody_grants_what_he_does_not_hold() {
     let missing = bind("Role", "nosuch", &json!({"kind": "User", "name": "al"}));
     assert_eq!(
         check(&bob, "rolebindings", Some("default"), &missing, None, &policies),
-        Err(Refusal::NotFound("roles", "nosuch".to_owned()))
+        Err(Refusal::NotFound("nosuch".to_owned()))
     );
     assert_eq!(check(&Identity::admin(), "rolebindings", Some("default"), &admin, None, &policies), Ok(()));
 }

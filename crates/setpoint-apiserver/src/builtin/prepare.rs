@@ -25,6 +25,10 @@ pub fn create(group: &str, kind: &str, object: &mut Value) {
         ("", "PersistentVolumeClaim") => protect(object, "kubernetes.io/pvc-protection"),
         ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
         ("", "Service") => service::create(object),
+        // Go writes the list without `omitempty`.
+        ("rbac.authorization.k8s.io", "ClusterRole" | "Role") if object["rules"].is_null() => {
+            object["rules"] = Value::Null;
+        }
         _ => {}
     }
     match (group, kind) {

@@ -162,7 +162,7 @@ pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
     }
     let (version, kind) = (text(map, "apiVersion"), text(map, "kind"));
     if resource.custom().is_none() && (version != api_version || kind != resource.kind) {
-        return Err(another_kind(resource, &version, &kind));
+        return Err(another_kind(&resource.group, &resource.kind, &version, &kind));
     }
     if kind.is_empty() {
         return Err(Status::bad_request("Object 'Kind' is missing in the body of the request"));
@@ -181,18 +181,15 @@ pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
 }
 
 /// Says that a body is not of the built-in kind that its path names, as Go's scheme words it.
-fn another_kind(resource: &Resource, api_version: &str, kind: &str) -> Status {
+pub(crate) fn another_kind(wanted_group: &str, wanted: &str, api_version: &str, kind: &str) -> Status {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let why = if setpoint_kinds::by_kind(group, version, kind).is_some() {
-        let package = resource.group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
-        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
+        let package = wanted_group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", wanted)
     } else {
         format!(
             "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
         )
     };
-    Status::bad_request(format!(
-        "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
-        resource.kind
-    ))
+    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}",))
 }

@@ -8,7 +8,7 @@ use crate::catalog::Resource;
 use crate::identity::Identity;
 use crate::object::Metadata;
 use crate::policies::StoredPolicies;
-use crate::status::{Result, Status, Subject};
+use crate::status::{Result, Status};
 
 impl Registry {
     pub(super) fn check_escalation(
@@ -26,9 +26,8 @@ impl Registry {
         match escalation::check(user, &resource.plural, namespace, new, old, &policies) {
             Ok(()) => Ok(()),
             Err(Refusal::Forbidden(why)) => Err(Status::forbidden(resource.subject(new.meta("name")), &why)),
-            Err(Refusal::NotFound(plural, name)) => {
-                Err(Status::not_found(Subject { group: &resource.group, kind: plural, name: &name }))
-            }
+            // Upstream names the binding's resource and the role's name.
+            Err(Refusal::NotFound(name)) => Err(Status::not_found(resource.subject(&name))),
         }
     }
 }

@@ -51,7 +51,9 @@ pub fn role(errors: &mut Errors, kind: &str, new: &Value) {
             errors.required(&path, "at least one clusterRoleSelector required if aggregationRule is non-nil");
         }
         for (index, one) in selectors.iter().enumerate() {
-            selector::check(errors, one, &path.index(index));
+            if !selector::check(errors, one, &path.index(index)) {
+                errors.invalid(&path.index(index), Value::Null, "invalid label selector.");
+            }
         }
     }
 }
