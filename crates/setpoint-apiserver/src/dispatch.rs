@@ -219,6 +219,9 @@ impl Call<'_> {
     async fn routed(mut self) -> Result<Response<Body>> {
         match (self.request.subresource.as_str(), self.request.verb) {
             ("" | "status", "get") => {
+                self.inner
+                    .registry
+                    .check_version_asked(self.query.get("resourceVersion").unwrap_or_default())?;
                 let stored = self.inner.registry.get(&self.place)?;
                 Ok(self.object(200, &Answer::Stored(stored)))
             }

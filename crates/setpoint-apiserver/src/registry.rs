@@ -134,6 +134,20 @@ impl Registry {
         timestamp(self.clock.now())
     }
 
+    /// Refuses a version that a reader asks for at least, and that is none or has not come yet.
+    pub(crate) fn check_version_asked(&self, version: &str) -> Result<()> {
+        if version.is_empty() {
+            return Ok(());
+        }
+        let asked: u64 = version.parse().map_err(|_| {
+            Status::unknown(format!(
+                "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+            ))
+        })?;
+        let now = self.store.revision();
+        if asked > now { Err(Status::too_large_version(asked, now)) } else { Ok(()) }
+    }
+
     pub(crate) fn get(&self, place: &Place) -> Result<Arc<Stored>> {
         self.store.get(&place.resource.storage, &place.key()).ok_or_else(|| place.not_found())
     }

@@ -148,7 +148,7 @@ impl Status {
 
     /// The same error, with what was noticed on the way to it.
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
-        self.warnings = warnings.into();
+        self.warnings = self.warnings.into_iter().chain(warnings).collect();
         self
     }
 

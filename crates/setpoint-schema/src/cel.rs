@@ -1,8 +1,10 @@
 //! CEL: the validation rules of custom resources (`x-kubernetes-validations`), and in [`policy`] the expressions of admission policies.
 
+mod any_order;
 mod check;
 mod complexity;
 mod cost;
+mod estimate;
 mod parse;
 pub mod policy;
 mod rule;
@@ -31,6 +33,8 @@ static CONTEXT: LazyLock<Context<'static>> = LazyLock::new(functions);
 
 fn functions() -> Context<'static> {
     let mut context = Context::default().with_all();
+    context
+        .add_function(any_order::EQUAL, |one: cel::Value, other: cel::Value| any_order::equal(&one, &other));
     context.add_function("lists.range", |count: i64| range(count));
     context.add_function("type", |This(value): This<cel::Value>| type_name(&value).to_owned());
     for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
@@ -121,6 +125,14 @@ impl Rules {
         self.root.is_empty()
     }
 
+    /// What each rule and message costs at most in one request, in the units of upstream's estimates, with its place in the schema such as
+    /// `properties[spec].x-kubernetes-validations[0].rule`, from the innermost to the outermost as upstream visits them.
+    pub fn costs(&self) -> Vec<(String, u64)> {
+        let mut costs = Vec::new();
+        with_stack(|| estimated(&self.root, &self.schema, "", Some(1), &mut costs));
+        costs
+    }
+
     /// Evaluates the rules on a valid object; `old` is the stored one on an update.
     ///
     /// Transition rules run where there is an old value to compare with: the same field, the same key of a map, the
@@ -202,6 +214,31 @@ fn compile(schema: &Schema, path: &str, errors: &mut Vec<RuleError>) -> Option<L
         level.additional = compile(child.schema(), &at("additionalProperties"), errors).map(Box::new);
     }
     (!level.is_empty()).then_some(level)
+}
+
+/// `count`: how many values of `schema` an object has at most; `None` where nothing bounds that.
+fn estimated(level: &Level, schema: &Schema, path: &str, count: Option<u64>, costs: &mut Vec<(String, u64)>) {
+    let at = |step: &str| if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") };
+    let below = count.zip(estimate::most_below(schema)).map(|(count, most)| count.saturating_mul(most));
+    for (name, inner) in &level.properties {
+        if let Some(child) = schema.node.properties.get(name) {
+            estimated(inner, child.schema(), &at(&format!("properties[{name}]")), below, costs);
+        }
+    }
+    if let Some(inner) = &level.items {
+        estimated(inner, schema.item(), &at("items"), below, costs);
+    }
+    if let (Some(inner), Additional::Schema(child)) = (&level.additional, &schema.node.additional) {
+        estimated(inner, child.schema(), &at("additionalProperties"), below, costs);
+    }
+    let count = count.unwrap_or_else(|| estimate::most_in_a_request(schema));
+    for (index, rule) in level.rules.iter().enumerate() {
+        let at = at(&format!("x-kubernetes-validations[{index}]"));
+        costs.push((format!("{at}.rule"), rule.most(schema).saturating_mul(count)));
+        if let Some(most) = rule.message_most(schema) {
+            costs.push((format!("{at}.messageExpression"), most));
+        }
+    }
 }
 
 fn walk(

@@ -82,7 +82,7 @@ impl Check {
             return;
         }
         let before = self.errors.len();
-        self.kind(schema, value, old.is_some());
+        self.kind(schema, value);
         if self.errors.len() == before {
             self.matches += 2;
         }
@@ -103,8 +103,7 @@ impl Check {
     }
 
     /// The type, with the quirk that a value of the wrong type is held against the format when there is one.
-    /// Where there was a value before, upstream's message has only the last step of the path.
-    fn kind(&mut self, schema: &Schema, value: &Value, before: bool) {
+    fn kind(&mut self, schema: &Schema, value: &Value) {
         let expected: &[Type] = match (schema.node.int_or_string, &schema.node.kind) {
             (true, _) => &[Type::Integer, Type::String],
             (false, Some(kind)) => std::slice::from_ref(kind),
@@ -113,8 +112,7 @@ impl Check {
         let names: Vec<&str> = expected.iter().map(|kind| kind.name()).collect();
         let names = names.join(",");
         let mut mismatch = |names: &str, found: &str| {
-            let named = if before { self.path.rsplit('.').next().unwrap_or_default() } else { &self.path };
-            let detail = format!("{named} in body must be of type {names}: {found:?}");
+            let detail = format!("{} in body must be of type {names}: {found:?}", self.path);
             let path = FieldPath::from(self.path.as_str());
             self.errors.push(FieldError::type_invalid(&path, found, detail));
         };

@@ -131,9 +131,12 @@ fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Status {
 }
 
 pub(super) fn parse_yaml(body: &[u8]) -> Result<Value> {
-    yaml_with_repeated(body)
-        .map(|(value, _)| value)
-        .map_err(|error| Status::bad_request(format!("error encoding patch: {error}")))
+    parse_yaml_naming(body).map(|(value, _)| value)
+}
+
+/// As [`parse_yaml`], and the lines of keys that the document gives again.
+pub(super) fn parse_yaml_naming(body: &[u8]) -> Result<(Value, Vec<String>)> {
+    yaml_with_repeated(body).map_err(|error| Status::bad_request(format!("error encoding patch: {error}")))
 }
 
 fn yaml_with_repeated(body: &[u8]) -> Result<(Value, Vec<String>), String> {

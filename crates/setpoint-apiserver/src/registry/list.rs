@@ -36,7 +36,11 @@ impl ListOptions {
             fields: FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())?,
             version: text("resourceVersion"),
             version_match: text("resourceVersionMatch"),
-            limit: query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or_default(),
+            limit: match query.number("limit")? {
+                // What may be as old as the server has it is answered whole, from upstream's cache.
+                _ if query.get("resourceVersion") == Some("0") => 0,
+                limit => limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or_default(),
+            },
             token: text("continue"),
             bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events: query.get("sendInitialEvents").map(|text| text == "true"),
@@ -162,9 +166,11 @@ impl Registry {
         let (snapshot, start) = self.snapshot_for(resource, options)?;
         let mut items = Vec::new();
         let mut next = None;
+        // A list of one name is a look-up.
+        let single = options.fields.name().is_some() && (!namespace.is_empty() || !resource.namespaced);
         for (key, stored) in snapshot.range(namespace, start.as_ref()) {
             // Whether what follows is selected is not looked at: the next page may turn out empty.
-            if options.limit > 0 && items.len() == options.limit {
+            if options.limit > 0 && items.len() == options.limit && !single {
                 next = Some(key.clone());
                 break;
             }
@@ -221,36 +227,54 @@ impl Registry {
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&base64::alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
 fn token(revision: u64, next: &Key) -> String {
     let start = if next.namespace.is_empty() {
         next.name.clone()
     } else {
         format!("{}/{}", next.namespace, next.name)
     };
-    let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start});
+    let token = json!({"v": TOKEN_VERSION, "rv": revision, "start": start});
     URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
+/// Reads a token as upstream does (`k8s.io/apiserver/pkg/storage/continue.go`).
 fn parse_token(text: &str) -> Result<(u64, Key)> {
-    let invalid = || {
-        Status::bad_request(
-            "invalid continue token: continue key is not valid: the token was not made by this server",
-        )
-    };
-    let bytes = LENIENT.decode(text).map_err(|_| invalid())?;
+    let invalid = |why: &str| Status::bad_request(format!("invalid continue token: {why}"));
+    let unread = |why: &str| invalid(&format!("continue key is not valid: {why}"));
+    let bytes = LENIENT.decode(text).map_err(|error| match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
+            unread(&format!("illegal base64 data at input byte {at}"))
+        }
+        _ => unread(&format!("illegal base64 data at input byte {}", text.len() / 4 * 4)),
+    })?;
     // Bytes that are no JSON from the first one on: Go's decoder shows it.
     if let Some(first) = bytes.first().filter(|first| !b"{[\"-0123456789tfn \t\r\n".contains(first)) {
         let first = char::from(*first);
-        return Err(Status::bad_request(format!(
-            "invalid continue token: continue key is not valid: invalid character '{first}' looking for beginning of value"
-        )));
+        return Err(unread(&format!("invalid character '{first}' looking for beginning of value")));
     }
-    let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let start = token["start"].as_str().ok_or_else(invalid)?;
+    let token: Value = serde_json::from_slice(&bytes).map_err(|error| {
+        if error.is_eof() { unread("unexpected end of JSON input") } else { unread(&error.to_string()) }
+    })?;
+    let version = token["v"].as_str().unwrap_or_default();
+    if version != TOKEN_VERSION {
+        return Err(unread(&format!("server does not recognize this encoded version {version}")));
+    }
+    let revision = token["rv"].as_i64().unwrap_or_default();
+    if revision == 0 {
+        return Err(unread(&format!("incorrect encoded start resourceVersion (version {version})")));
+    }
+    let start = token["start"].as_str().unwrap_or_default();
+    if start.is_empty() {
+        return Err(unread(&format!("encoded start key empty (version {version})")));
+    }
+    if start.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(unread(start));
+    }
     let (namespace, name) = start.split_once('/').unwrap_or(("", start));
     // A negative version asks for whatever is there now.
-    let revision = token["rv"].as_i64().ok_or_else(invalid)?.try_into().unwrap_or(0);
-    Ok((revision, Key::new(namespace, name)))
+    Ok((revision.try_into().unwrap_or(0), Key::new(namespace, name)))
 }
 
 /// Says that the pages' snapshot is gone, with a token that goes on in the present.
@@ -260,7 +284,7 @@ fn expired_token(start: &Key) -> Status {
     } else {
         format!("{}/{}", start.namespace, start.name)
     };
-    let token = URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": -1, "start": start}).to_string());
+    let token = URL_SAFE_NO_PAD.encode(json!({"v": TOKEN_VERSION, "rv": -1, "start": start}).to_string());
     Status::expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
         .with_continue(token)
 }

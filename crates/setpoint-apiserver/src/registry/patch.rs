@@ -6,15 +6,15 @@ use setpoint_schema::json_size;
 use setpoint_schema::managed::{self, ApplyError, ApplyRequest};
 use setpoint_schema::patch::{self, PatchError};
 
-use super::decode::{media_type, parse_json_naming, parse_yaml};
+use super::decode::{media_type, parse_json_naming, parse_yaml_naming};
 use super::modify::Wanted;
-use super::options::refuse;
+use super::options::{FieldValidation, refuse};
 use super::shape::{Tracked, reset_fields};
 use super::{Place, Registry, WriteOptions, Written, patched};
 use crate::catalog::Resource;
 use crate::in_process::BODY_LIMIT;
 use crate::object::{Metadata, meta_mut};
-use crate::status::{Cause, Result, Status, Subject};
+use crate::status::{Cause, Result, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchKind {
@@ -71,7 +71,18 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         if kind == PatchKind::Apply {
-            return self.apply(place, subresource, &parse_yaml(body)?, options).await;
+            let (intent, repeated) = parse_yaml_naming(body)?;
+            if options.validation == FieldValidation::Strict && !repeated.is_empty() {
+                return Err(Status::bad_request(format!(
+                    "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+                    repeated.join("\n  ")
+                )));
+            }
+            let mut written = self.apply(place, subresource, &intent, options).await?;
+            if options.validation == FieldValidation::Warn {
+                written.warnings.splice(0..0, repeated);
+            }
+            return Ok(written);
         }
         if options.force_given {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
@@ -111,10 +122,7 @@ impl Registry {
         intent: &Value,
         options: &WriteOptions,
     ) -> Result<Written> {
-        if !options.manager_given {
-            let cause = Cause::required("fieldManager", "is required for apply patch");
-            refuse("PatchOptions", vec![cause])?;
-        }
+        require_manager(options)?;
         check_type(&place.resource, intent)?;
         if !intent.meta("name").is_empty() && intent.meta("name") != place.name {
             return Err(Status::bad_request(format!(
@@ -185,7 +193,14 @@ fn applied(
             bounded(live, &applied.object)?;
             Ok(applied.object)
         }
-        Err(ApplyError::Conflicts(conflicts)) => {
+        Err(error) => Err(apply_refused(&error)),
+    }
+}
+
+/// Why an apply was refused.
+pub(super) fn apply_refused(error: &ApplyError) -> Status {
+    match error {
+        ApplyError::Conflicts(conflicts) => {
             let causes = conflicts
                 .0
                 .iter()
@@ -195,13 +210,19 @@ fn applied(
                     field: conflict.path.to_string(),
                 })
                 .collect();
-            Err(Status::apply_conflict(conflicts.to_string(), causes))
+            Status::apply_conflict(conflicts.to_string(), causes)
         }
-        Err(ApplyError::BadRequest(why)) => Err(Status::bad_request(why)),
-        Err(error @ (ApplyError::Untyped(_) | ApplyError::Entries(_))) => {
-            Err(Status::unknown(error.to_string()))
-        }
+        ApplyError::BadRequest(why) => Status::bad_request(why.as_str()),
+        ApplyError::Untyped(_) | ApplyError::Entries(_) => Status::unknown(error.to_string()),
     }
+}
+
+/// An apply says who applies.
+pub(super) fn require_manager(options: &WriteOptions) -> Result<()> {
+    if options.manager_given {
+        return Ok(());
+    }
+    refuse("PatchOptions", vec![Cause::required("fieldManager", "is required for apply patch")])
 }
 
 /// Refuses a patch of the wrong form, as Go's decoder words it.
@@ -217,9 +238,8 @@ fn check_form(kind: PatchKind, patch: &Value) -> Result<()> {
         Value::Bool(_) => "bool",
     };
     let wanted = if kind == PatchKind::Json { "[]handlers.jsonPatchOp" } else { "map[string]interface {}" };
-    Err(Status::bad_request(format!(
-        "error decoding patch: json: cannot unmarshal {given} into Go value of type {wanted}"
-    )))
+    let before = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
+    Err(Status::bad_request(format!("{before}json: cannot unmarshal {given} into Go value of type {wanted}")))
 }
 
 /// Refuses an intent of another kind than the resource's.

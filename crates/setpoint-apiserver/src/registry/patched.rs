@@ -11,7 +11,7 @@ use setpoint_schema::{Schema, printed, prune};
 use super::PatchKind;
 use super::decode::go;
 use super::options::{FieldValidation, WriteOptions};
-use super::shape::{drop_nulls, first_type_error, type_error};
+use super::shape::{drop_nulls, first_type_error, metadata_fault, type_error};
 use crate::catalog::Resource;
 use crate::status::{Cause, Result, Status, Subject};
 
@@ -35,6 +35,9 @@ pub(super) fn check(
     if let Some(error) = undecodable(resource, object) {
         return Err(refusal(resource, live, object, patch, &error));
     }
+    if resource.custom().is_some() {
+        check_version(resource, object, options)?;
+    }
     match options.validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Warn => Ok(patch.faults.to_vec()),
@@ -48,6 +51,25 @@ pub(super) fn check(
             Err(refusal(resource, live, object, patch, &error))
         }
     }
+}
+
+/// Refuses a patch that makes a custom resource one of another version, of which nothing is known.
+fn check_version(resource: &Resource, object: &Value, options: &WriteOptions) -> Result<()> {
+    let version = &object["apiVersion"];
+    if *version == resource.api_version() || object["kind"] != resource.kind {
+        return Ok(());
+    }
+    let cause = Cause::invalid("apiVersion", version, &format!("must be {}", resource.api_version()));
+    let status = Status::invalid(
+        resource.invalid_subject(object["metadata"]["name"].as_str().unwrap_or_default()),
+        vec![cause],
+    );
+    if options.validation != FieldValidation::Warn {
+        return Err(status);
+    }
+    let fields = object.as_object().into_iter().flat_map(Map::keys);
+    let unknown = fields.filter(|field| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
+    Err(status.with_warnings(unknown.map(|field| format!("unknown field \"{field}\"")).collect()))
 }
 
 /// The names of fields in operations that no operation of a JSON patch has.
@@ -65,7 +87,7 @@ pub(super) fn unknown_in_operations(patch: &Value) -> Vec<String> {
 /// Why Go's decoder could not read a built-in object.
 fn undecodable(resource: &Resource, object: &Value) -> Option<String> {
     if resource.custom().is_some() {
-        return None;
+        return metadata_fault(object);
     }
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

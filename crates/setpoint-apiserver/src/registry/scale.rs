@@ -3,9 +3,11 @@
 
 use http::HeaderMap;
 use serde_json::{Value, json};
+use setpoint_schema::managed::{self, ApplyRequest};
+use setpoint_schema::{FieldSet, Schema};
 
 use super::modify::Wanted;
-use super::patch::patch_object;
+use super::patch::{apply_refused, patch_object, require_manager};
 use super::shape::{Tracked, served};
 use super::{Answer, PatchKind, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
@@ -13,6 +15,8 @@ use crate::catalog::Resource;
 use crate::object::{Metadata, fields};
 use crate::selector::to_text;
 use crate::status::{Cause, Result, Status, Subject};
+
+const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 /// Where the numbers are, as paths of field names.
 struct Paths {
@@ -88,11 +92,11 @@ impl Registry {
         body: &Value,
         options: &WriteOptions,
     ) -> Result<Written> {
-        self.change_scale(place, options, |scale| {
+        let replaced = |scale: &mut Value| {
             *scale = body.clone();
             Ok(())
-        })
-        .await
+        };
+        self.change_scale(place, options, Tracked::Update, replaced).await
     }
 
     pub(crate) async fn patch_scale(
@@ -104,16 +108,42 @@ impl Registry {
     ) -> Result<Written> {
         let kind = PatchKind::of(headers, &place.resource)?;
         if kind == PatchKind::Apply {
-            return Err(Status::not_implemented("server-side apply of the scale subresource"));
+            return self.apply_scale(place, &super::decode::parse_yaml(body)?, options).await;
         }
         let patch = super::decode::parse_json(body)?;
-        self.change_scale(place, options, |scale| patch_object(kind, &place.resource, scale, &patch)).await
+        let patched = |scale: &mut Value| patch_object(kind, &place.resource, scale, &patch);
+        self.change_scale(place, options, Tracked::Update, patched).await
+    }
+
+    /// Server-side apply of the number of replicas. Who owns it is asked in terms of the scale, and noted in the object.
+    async fn apply_scale(&self, place: &Place, intent: &Value, options: &WriteOptions) -> Result<Written> {
+        require_manager(options)?;
+        let Some(schema) = Schema::builtin(DEFINITION) else {
+            return Err(Status::internal("no schema of scales"));
+        };
+        let merged = |scale: &mut Value| {
+            let applied = managed::apply(&ApplyRequest {
+                schema: &schema,
+                live: Some(scale),
+                intent,
+                manager: &options.manager,
+                force: options.force,
+                subresource: "scale",
+                api_version: "autoscaling/v1",
+                ignored: &FieldSet::default(),
+                now: self.clock.now(),
+            });
+            *scale = applied.map_err(|error| apply_refused(&error))?.object;
+            Ok(())
+        };
+        self.change_scale(place, options, Tracked::Apply, merged).await
     }
 
     async fn change_scale(
         &self,
         place: &Place,
         options: &WriteOptions,
+        tracked: Tracked,
         change: impl Fn(&mut Value) -> Result<()> + Send + Sync,
     ) -> Result<Written> {
         let resource = &place.resource;
@@ -122,6 +152,9 @@ impl Registry {
             let live = served(resource, &stored);
             let old = scale_of(resource, &live);
             let mut scale = old.clone();
+            if tracked == Tracked::Apply {
+                scale["metadata"]["managedFields"] = owners_of_replicas(&live, &paths(resource).spec);
+            }
             change(&mut scale)?;
             check_scale(place, &scale, &live)?;
             let request = Attributes::write(place, "scale", Some(&old), options);
@@ -138,6 +171,10 @@ impl Registry {
                     }
                     let mut object = now.clone();
                     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
+                    if tracked == Tracked::Apply {
+                        let object = self.take_replicas(place, now, replicas, options)?;
+                        return Ok(Wanted { object, tracked, warnings: Vec::new() });
+                    }
                     set(&mut object, &paths(resource).spec, replicas);
                     let version = scale.meta("resourceVersion");
                     if !version.is_empty() {
@@ -158,6 +195,62 @@ impl Registry {
             return Ok(Written { object: Answer::Other(scale), warnings, code: written.code });
         }
     }
+}
+
+impl Registry {
+    /// The object with its number of replicas, which from now on the manager owns by apply: conflicts are settled.
+    fn take_replicas(
+        &self,
+        place: &Place,
+        live: &Value,
+        replicas: i64,
+        options: &WriteOptions,
+    ) -> Result<Value> {
+        let resource = &place.resource;
+        let mut intent = json!({
+            "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {"name": place.name},
+        });
+        set(&mut intent, &paths(resource).spec, replicas);
+        let applied = managed::apply(&ApplyRequest {
+            schema: &resource.schema(),
+            live: Some(live),
+            intent: &intent,
+            manager: &options.manager,
+            force: true,
+            subresource: "scale",
+            api_version: &resource.api_version(),
+            ignored: &FieldSet::default(),
+            now: self.clock.now(),
+        });
+        let mut object = applied.map_err(|error| apply_refused(&error))?.object;
+        for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+            if entry["subresource"] == "scale" {
+                // As for every scale, upstream loses the time.
+                entry.as_object_mut().and_then(|fields| fields.remove("time"));
+            }
+        }
+        Ok(object)
+    }
+}
+
+/// The entries of those who own the number of replicas, as a scale shows them.
+fn owners_of_replicas(object: &Value, path: &[String]) -> Value {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let owns = |entry: &&Value| {
+        let at = path.iter().fold(&entry["fieldsV1"], |fields, step| &fields[format!("f:{step}").as_str()]);
+        at.is_object()
+    };
+    let shown = entries.filter(owns).map(|entry| {
+        let mut shown = json!({
+            "manager": entry["manager"], "operation": entry["operation"], "apiVersion": "autoscaling/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}},
+        });
+        if let Some(subresource) = entry.get("subresource") {
+            shown["subresource"] = subresource.clone();
+        }
+        shown
+    });
+    shown.collect()
 }
 
 fn check_scale(place: &Place, scale: &Value, live: &Value) -> Result<()> {

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_schema::managed::{self, UpdateRequest};
 use setpoint_schema::{
-    ErrorKind, FieldError, FieldPath, FieldSet, Schema, fill_null_entries, omit_empty, prune, validate,
+    ErrorKind, FieldError, FieldPath, FieldSet, Schema, UnknownField, fill_null_entries, omit_empty, prune,
+    validate,
 };
 
 use super::Registry;
@@ -87,11 +88,23 @@ pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOpti
             "{0} in version \"{1}\" cannot be handled as a {0}: strict decoding error: {2}",
             resource.kind,
             resource.version,
-            texts().collect::<Vec<_>>().join(", ")
+            strictly(&options.duplicates, &unknown)
         ))),
         FieldValidation::Warn => Ok(texts().collect()),
         FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
     }
+}
+
+/// What strict decoding complains about. The parser of YAML has all its complaints in one.
+fn strictly(duplicates: &[String], unknown: &[UnknownField]) -> String {
+    let of_yaml = duplicates.iter().any(|text| text.starts_with("line "));
+    let mut texts: Vec<String> = if of_yaml {
+        vec![format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "))]
+    } else {
+        duplicates.to_vec()
+    };
+    texts.extend(unknown.iter().map(ToString::to_string));
+    texts.join(", ")
 }
 
 /// `null` is nothing, as in the Go types of built-in kinds.
@@ -110,29 +123,24 @@ pub(super) fn drop_nulls(value: &mut Value) {
 fn check_types(resource: &Resource, object: &Value) -> Result<()> {
     let Some(error) = type_error(resource, object) else { return Ok(()) };
     let words = resource.definition().and_then(|definition| go::words(definition, &error));
-    Err(undecodable(resource, words, &error))
+    Err(undecodable(resource, words.unwrap_or_else(|| error.to_string())))
 }
 
 /// The metadata of custom resources has the types of everybody's.
 fn check_metadata(resource: &Resource, object: &Value) -> Result<()> {
-    const DEFINITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-    let Some(schema) = Schema::builtin(DEFINITION) else { return Ok(()) };
-    let errors = validate(&schema, &object["metadata"], &FieldPath::root());
-    match errors.iter().find(|error| error.kind == ErrorKind::TypeInvalid) {
-        Some(error) if object["metadata"].is_object() => {
-            Err(undecodable(resource, go::words(DEFINITION, error), error))
-        }
-        _ => Ok(()),
-    }
+    metadata_fault(object).map_or(Ok(()), |fault| Err(undecodable(resource, fault)))
 }
 
-fn undecodable(resource: &Resource, words: Option<String>, error: &FieldError) -> Status {
-    Status::bad_request(format!(
-        "{0} in version \"{1}\" cannot be handled as a {0}: {2}",
-        resource.kind,
-        resource.version,
-        words.unwrap_or_else(|| error.to_string())
-    ))
+/// What is wrong with the types in an object's metadata.
+pub(super) fn metadata_fault(object: &Value) -> Option<String> {
+    const DEFINITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let error = first_type_error(&Schema::builtin(DEFINITION)?, &object["metadata"])?;
+    object["metadata"].is_object().then(|| go::words(DEFINITION, &error).unwrap_or_else(|| error.to_string()))
+}
+
+fn undecodable(resource: &Resource, why: String) -> Status {
+    let (kind, version) = (&resource.kind, &resource.version);
+    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
 /// The first value of a wrong type.
@@ -153,6 +161,16 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         if custom.has_status && subresource.is_empty() {
             // The status is as it was, whatever a newer schema says about it.
             causes.retain(|cause| !cause.field.starts_with("status"));
+        }
+        if subresource == "status" {
+            // Upstream checks the status by itself: messages name fields from there.
+            for cause in causes.iter_mut().filter(|cause| cause.field.starts_with("status")) {
+                cause.message = cause
+                    .message
+                    .replace("status. in body", " in body")
+                    .replace("status in body", " in body");
+                cause.message = cause.message.replacen(": status.", ": ", 1);
+            }
         }
         // A write to the status is checked for what it may change.
         causes.extend(custom.validate_scale(new, [subresource != "status", true]));

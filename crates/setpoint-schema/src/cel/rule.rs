@@ -73,6 +73,8 @@ impl Rule {
         {
             return Err(error("reason", &reason, &format!("supported values: {}", REASONS.join(", "))));
         }
+        let mut program = program;
+        super::any_order::rewrite(&mut program, schema);
         let is_transition = program.references().has_variable("oldSelf");
         Ok(Self {
             program,
@@ -84,6 +86,16 @@ impl Rule {
             is_transition,
             text: expression,
         })
+    }
+
+    /// What it costs at most, once, for a value of `schema`.
+    pub(super) fn most(&self, schema: &Schema) -> u64 {
+        super::estimate::estimate(&self.program, schema)
+    }
+
+    /// What its message costs at most.
+    pub(super) fn message_most(&self, schema: &Schema) -> Option<u64> {
+        self.message_program.as_ref().map(|program| super::estimate::estimate(program, schema))
     }
 
     /// The rule in a message.

@@ -164,8 +164,8 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
         if !order_left.any(|ordered| same(item, ordered, key)) {
             return Err(failed(format!(
                 "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                Value::from(patch),
-                Value::from(order)
+                printed(&Value::from(patch)),
+                printed(&Value::from(order))
             )));
         }
     }

@@ -48,11 +48,59 @@ pub(super) fn declaration(schema: &Value, rule: &Value, at: &str, causes: &mut V
 
 /// Checks the expressions of a schema whose declarations are right.
 pub(super) fn check(schema: &Value, typed: &Schema, at: &str, causes: &mut Vec<Cause>) {
-    for error in Rules::compile(typed).err().into_iter().flatten() {
-        let field = format!("{at}.{}", error.path);
-        causes.push(Cause::invalid_struct(field, &shown(&error.rule), &error.problem));
+    match Rules::compile(typed) {
+        Ok(rules) => costs(&rules, at, causes),
+        Err(errors) => causes.extend(errors.into_iter().map(|error| {
+            let field = format!("{at}.{}", error.path);
+            Cause::invalid_struct(field, &shown(&error.rule), &error.problem)
+        })),
     }
     transitions(schema, at, None, causes);
+}
+
+/// The most that one rule may cost by upstream's estimate, for all values that it looks at in a request (`StaticEstimatedCostLimit`).
+const RULE_LIMIT: u64 = 10_000_000;
+/// The most that all rules of a version may cost (`StaticEstimatedCRDCostLimit`).
+const TOTAL_LIMIT: u64 = 100_000_000;
+/// How many rules are named that make it too much.
+const NAMED: usize = 4;
+
+/// Refuses rules that may cost too much for what the schema allows.
+fn costs(rules: &Rules, at: &str, causes: &mut Vec<Cause>) {
+    let mut costs = rules.costs();
+    for (path, cost) in costs.iter().filter(|(_, cost)| *cost > RULE_LIMIT) {
+        let what = if path.ends_with(".rule") { "rule" } else { "messageExpression" };
+        let detail = exceeded(&format!("estimated {what} cost"), *cost, RULE_LIMIT);
+        causes.push(Cause::forbidden(format!("{at}.{path}"), &detail));
+    }
+    let total = costs.iter().fold(0, |total: u64, (_, cost)| total.saturating_add(*cost));
+    if total <= TOTAL_LIMIT {
+        return;
+    }
+    costs.retain(|(_, cost)| *cost >= TOTAL_LIMIT / 100);
+    costs.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+    for (path, _) in costs.iter().take(NAMED) {
+        let detail =
+            "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+        causes.push(Cause::forbidden(format!("{at}.{path}"), detail));
+    }
+    let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+    causes.push(Cause::forbidden(at, &exceeded(what, total, TOTAL_LIMIT)));
+}
+
+fn exceeded(what: &str, cost: u64, limit: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "only a few digits are shown")]
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
 }
 
 /// Refuses transition rules where nothing tells which value was which before: `lost` is where that begins.
