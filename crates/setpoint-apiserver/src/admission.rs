@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::expressions::environment;
 pub(crate) use self::policy::Cache as CompiledPolicies;
+use self::policy::PolicyRounds;
 use crate::catalog::Resource;
 use crate::identity::Identity;
 use crate::object::Metadata;
@@ -195,11 +196,17 @@ impl Registry {
         object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
-        self.mutate_built_in(request, object)?;
-        // Here: mutating policies, then mutating webhooks; a change by a webhook has everything asked again.
-        let _ = warnings;
-        std::future::ready(()).await;
-        Ok(())
+        let mut policies = PolicyRounds::default();
+        loop {
+            self.mutate_built_in(request, object)?;
+            self.mutate_by_policies(request, object, &mut policies)?;
+            // Here: mutating webhooks; what they change has everything asked once more.
+            let _ = &warnings;
+            std::future::ready(()).await;
+            if !policies.again(false) {
+                return Ok(());
+            }
+        }
     }
 
     fn mutate_built_in(&self, request: &Attributes<'_>, object: &mut Value) -> Result<()> {

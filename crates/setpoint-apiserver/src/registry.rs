@@ -46,7 +46,7 @@ pub(crate) use self::list::{ListOptions, ListPage};
 pub(crate) use self::options::WriteOptions;
 pub(crate) use self::patch::PatchKind;
 use self::services::Reserved;
-pub(crate) use self::shape::{is_served_as_stored, served};
+pub(crate) use self::shape::{is_served_as_stored, redecode, served};
 pub(crate) use self::watch::{WatchEvent, WatchStream};
 pub(crate) use setpoint_schema::printed;
 

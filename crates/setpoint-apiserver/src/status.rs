@@ -152,6 +152,12 @@ impl Status {
         self
     }
 
+    /// The same error in other words.
+    pub(crate) fn worded(mut self, message: String) -> Self {
+        self.message = message;
+        self
+    }
+
     /// The same words with another code, reason and causes.
     pub(crate) fn answering(mut self, code: u16, reason: &'static str, causes: Vec<Value>) -> Self {
         (self.code, self.reason) = (code, reason);

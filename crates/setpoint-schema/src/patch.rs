@@ -22,6 +22,9 @@ pub enum PatchError {
     /// The patch is well-formed but does not fit the object: the server answers 422 Invalid.
     #[error("{0}")]
     Unprocessable(String),
+    /// A `test` of the patch does not hold: the server answers 422 Invalid.
+    #[error("{0}")]
+    TestFailed(String),
     /// The patch has too many operations: the server answers 413 RequestEntityTooLarge.
     #[error("{0}")]
     TooLarge(String),

@@ -7,6 +7,7 @@
 
 mod compiled;
 mod matching;
+mod mutating;
 mod params;
 mod validating;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub(crate) use self::compiled::Cache;
+pub(super) use self::mutating::PolicyRounds;
 use super::Attributes;
 use crate::registry::Registry;
 

@@ -280,7 +280,7 @@ pub(super) fn patch_object(
     .map_err(|error| match error {
         PatchError::Malformed(why) => Status::bad_request(why),
         PatchError::Failed(why) => Status::unknown(why),
-        PatchError::Unprocessable(_) => Status::rejected(),
+        PatchError::Unprocessable(_) | PatchError::TestFailed(_) => Status::rejected(),
         PatchError::TooLarge(why) => Status::too_large(format!("Request entity is too large: {why}")),
     })
 }

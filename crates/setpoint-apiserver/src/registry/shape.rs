@@ -107,6 +107,25 @@ fn strictly(duplicates: &[String], unknown: &[UnknownField]) -> String {
     texts.join(", ")
 }
 
+/// Gives an object that a webhook patched the form that it has after decoding: no unknown fields, and defaults.
+///
+/// # Errors
+/// Why it cannot be decoded, in Go's words.
+pub(crate) fn redecode(resource: &Resource, object: &mut Value) -> Result<(), String> {
+    if let Some(custom) = resource.custom() {
+        custom.complete(object);
+        return Ok(());
+    }
+    drop_nulls(object);
+    prune(&resource.schema(), object);
+    omit_empty(&resource.schema(), object);
+    builtin::default(&resource.group, &resource.kind, object);
+    drop_nulls(object);
+    let Some(error) = type_error(resource, object) else { return Ok(()) };
+    let words = resource.definition().and_then(|definition| go::words(definition, &error));
+    Err(words.unwrap_or_else(|| error.to_string()))
+}
+
 /// `null` is nothing, as in the Go types of built-in kinds.
 pub(super) fn drop_nulls(value: &mut Value) {
     match value {

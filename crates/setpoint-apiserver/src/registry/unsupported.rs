@@ -12,11 +12,12 @@ pub(super) fn refuse_kind(resource: &Resource) -> Result<()> {
     let what = match (resource.group.as_str(), resource.plural.as_str()) {
         (
             "admissionregistration.k8s.io",
-            "validatingadmissionpolicies" | "validatingadmissionpolicybindings",
-        ) => {
-            return Ok(());
-        }
-        ("admissionregistration.k8s.io", _) => "admission by webhooks or mutating policies",
+            "validatingadmissionpolicies"
+            | "validatingadmissionpolicybindings"
+            | "mutatingadmissionpolicies"
+            | "mutatingadmissionpolicybindings",
+        ) => return Ok(()),
+        ("admissionregistration.k8s.io", _) => "admission by webhooks",
         ("apiregistration.k8s.io", "apiservices") => "API aggregation",
         _ => return Ok(()),
     };

@@ -1,7 +1,7 @@
 //! JSON patch (RFC 6902), with limits: a `copy` may double the document, so a few dozen operations could fill any memory.
 
 use ::json_patch::{
-    AddOperation, Patch, PatchOperation,
+    AddOperation, Patch, PatchErrorKind, PatchOperation,
     jsonptr::{Pointer, Token},
 };
 use serde_json::Value;
@@ -44,7 +44,11 @@ pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
         let Some(operation) = lenient(target, operation) else { continue };
         ::json_patch::patch_unsafe(target, &[operation]).map_err(|mut problem| {
             problem.operation = index;
-            PatchError::Unprocessable(problem.to_string())
+            let why = problem.to_string();
+            match problem.kind {
+                PatchErrorKind::TestFailed => PatchError::TestFailed(why),
+                _ => PatchError::Unprocessable(why),
+            }
         })?;
     }
     Ok(())

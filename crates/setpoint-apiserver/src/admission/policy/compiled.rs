@@ -17,6 +17,8 @@ pub(super) struct Compiled {
     pub(super) variables: Vec<(String, Expression)>,
     /// Of each validation: the expression, and that of its message.
     pub(super) validations: Vec<(Result<Expression, String>, Option<Expression>)>,
+    /// The value of each mutation.
+    pub(super) mutations: Vec<Result<Expression, String>>,
     /// The value of each audit annotation.
     pub(super) annotations: Vec<Result<Expression, String>>,
     /// Whether anything asks who may do what.
@@ -95,13 +97,24 @@ fn compile(policy: &Value) -> Compiled {
         .map(|annotation| expression(&annotation["valueExpression"], &environment, Gives::StringOrNull))
         .collect();
     let uses = asks;
+    let constructing = environment.constructing();
+    let mutations: Vec<_> = items("mutations")
+        .map(|mutation| {
+            let (key, gives) = match mutation["patchType"].as_str() {
+                Some("JSONPatch") => ("jsonPatch", Gives::JsonPatches),
+                _ => ("applyConfiguration", Gives::Object),
+            };
+            expression(&mutation[key]["expression"], &constructing, gives)
+        })
+        .collect();
     let asks = variables.iter().any(|(_, expression)| uses(expression))
         || validations.iter().any(|(expression, message)| {
             expression.as_ref().is_ok_and(uses) || message.as_ref().is_some_and(uses)
         })
+        || mutations.iter().flatten().any(uses)
         || annotations.iter().flatten().any(uses)
         || conditions.as_ref().is_ok_and(MatchConditions::use_authorizer);
-    Compiled { conditions, variables, validations, annotations, asks }
+    Compiled { conditions, variables, validations, mutations, annotations, asks }
 }
 
 fn expression(text: &Value, environment: &Environment, gives: Gives) -> Result<Expression, String> {
