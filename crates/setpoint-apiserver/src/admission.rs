@@ -21,6 +21,7 @@ mod policy;
 mod priority;
 mod quota;
 mod service_account;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ use serde_json::{Value, json};
 pub(crate) use self::expressions::environment;
 pub(crate) use self::policy::Cache as CompiledPolicies;
 use self::policy::PolicyRounds;
+use self::webhooks::Reinvocation;
 use crate::catalog::Resource;
 use crate::identity::Identity;
 use crate::object::Metadata;
@@ -196,14 +198,13 @@ impl Registry {
         object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
-        let mut policies = PolicyRounds::default();
+        let (mut policies, mut webhooks) = (PolicyRounds::default(), Reinvocation::default());
         loop {
             self.mutate_built_in(request, object)?;
             self.mutate_by_policies(request, object, &mut policies)?;
-            // Here: mutating webhooks; what they change has everything asked once more.
-            let _ = &warnings;
-            std::future::ready(()).await;
-            if !policies.again(false) {
+            self.ask_mutating_webhooks(request, object, warnings, &mut webhooks).await?;
+            // What a webhook changed has everything asked once more.
+            if !policies.again(webhooks.again()) {
                 return Ok(());
             }
         }
@@ -251,8 +252,7 @@ impl Registry {
     ) -> Result<()> {
         self.check_limits(request, object)?;
         self.validate_by_policies(request, object, warnings)?;
-        // Here: validating webhooks.
-        std::future::ready(()).await;
+        self.ask_validating_webhooks(request, object, warnings).await?;
         // Last, so that nothing that is refused is charged.
         self.charge_quotas(request, object)
     }

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub(crate) use quantity::Quantity;
 pub(crate) use service_account::{account_name, admit_pod};
-pub(crate) use validate::{selects, validate};
+pub(crate) use validate::{selects, validate, validate_conversion, validate_review_versions};
 
 /// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.
 pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {

@@ -35,6 +35,8 @@ pub(crate) struct CustomShape {
     pub(crate) openapi: Value,
     pub(crate) has_status: bool,
     pub(crate) scale: Option<ScalePaths>,
+    /// The conversion by webhook, if there is one; else objects are the same in every version.
+    pub(crate) conversion: Option<Conversion>,
     /// `additionalPrinterColumns`.
     pub(crate) columns: Vec<Value>,
     /// Paths of fields that can be selected by, without the leading dot.
@@ -51,6 +53,30 @@ pub(crate) struct CustomShape {
     pub(crate) terminating: bool,
     /// Cancelled when the definition is gone.
     pub(crate) removed: CancellationToken,
+}
+
+/// How objects get from one version into another, where a webhook is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversion {
+    /// `clientConfig`.
+    pub(crate) client: Value,
+    /// `conversionReviewVersions`.
+    versions: Vec<String>,
+}
+
+impl Conversion {
+    fn of(spec: &Value) -> Option<Self> {
+        let webhook = &spec["conversion"]["webhook"];
+        let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
+        let versions = versions.filter_map(Value::as_str).map(str::to_owned).collect();
+        (spec["conversion"]["strategy"] == "Webhook")
+            .then(|| Self { client: webhook["clientConfig"].clone(), versions })
+    }
+
+    /// The first version of reviews that the webhook takes and this server knows.
+    pub(crate) fn review_version(&self) -> Option<&str> {
+        self.versions.iter().map(String::as_str).find(|version| matches!(*version, "v1" | "v1beta1"))
+    }
 }
 
 /// Where the numbers of the scale subresource are (JSON paths).
@@ -104,6 +130,7 @@ pub(crate) fn resources(
                 status: text(&scale["statusReplicasPath"]),
                 selector: scale["labelSelectorPath"].as_str().map(str::to_owned),
             }),
+            conversion: Conversion::of(spec),
             columns: version["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
             selectable: selectable
                 .filter_map(|field| field["jsonPath"].as_str())

@@ -222,10 +222,10 @@ impl Call<'_> {
                 self.inner
                     .registry
                     .check_version_asked(self.query.get("resourceVersion").unwrap_or_default())?;
-                let stored = self.inner.registry.get(&self.place)?;
+                let stored = self.inner.registry.read(&self.place).await?;
                 Ok(self.object(200, &Answer::Stored(stored)))
             }
-            ("", "list") => self.list(),
+            ("", "list") => self.list().await,
             ("", "watch") => self.watch(),
             ("", "create") => self.create().await,
             ("" | "status", "update") => {
@@ -250,7 +250,7 @@ impl Call<'_> {
             }
             ("", "deletecollection") => self.delete_collection().await,
             ("scale", "get") => {
-                Ok(self.object(200, &Answer::Other(self.inner.registry.get_scale(&self.place)?)))
+                Ok(self.object(200, &Answer::Other(self.inner.registry.get_scale(&self.place).await?)))
             }
             ("scale", "update") => {
                 let options = self.options("UpdateOptions")?;
@@ -378,9 +378,9 @@ impl Call<'_> {
         self.answered(registry.bind(&place, &body, &options).await, warnings)
     }
 
-    fn list(&self) -> Result<Response<Body>> {
+    async fn list(&self) -> Result<Response<Body>> {
         let options = ListOptions::parse(&self.query)?;
-        let page = self.inner.registry.list(&self.place.resource, &self.place.namespace, &options)?;
+        let page = self.inner.registry.list(&self.place.resource, &self.place.namespace, &options).await?;
         Ok(self.form.list(&self.place.resource, &page, self.now()))
     }
 

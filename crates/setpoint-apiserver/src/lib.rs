@@ -47,6 +47,7 @@ mod table;
 mod token_request;
 mod tokens;
 mod warnings;
+mod webhooks;
 
 pub use body::Body;
 pub use certificates::CertificateError;
@@ -55,3 +56,4 @@ pub use identity::Identity;
 pub use in_process::InProcess;
 pub use kubelet::{ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions};
 pub use server::{ApiServer, Builder, FirstUses, ResourceName};
+pub use webhooks::{WebhookAnswer, WebhookServer};

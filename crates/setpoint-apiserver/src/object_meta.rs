@@ -194,7 +194,8 @@ fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// Drops owner references that are there already, and warns of them (upstream: `dedupOwnerReferences`).
-pub(crate) fn drop_repeated_owners(object: &mut Value) -> Option<String> {
+/// `mutated`: whether admission made the object so.
+pub(crate) fn drop_repeated_owners(object: &mut Value, mutated: bool) -> Option<String> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let (mut kept, mut repeated) = (Vec::<Value>::new(), Vec::new());
     for owner in owners {
@@ -208,8 +209,9 @@ pub(crate) fn drop_repeated_owners(object: &mut Value) -> Option<String> {
         return None;
     }
     object["metadata"]["ownerReferences"] = kept.into();
+    let when = if mutated { " after mutating admission happens" } else { "" };
     Some(format!(
-        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         repeated.join(", ")
     ))
 }
@@ -304,10 +306,10 @@ mod tests {
     fn an_owner_is_named_once() {
         let (a, b) = (json!({"kind": "A", "uid": "1"}), json!({"kind": "B", "uid": "1"}));
         let mut object = json!({"metadata": {"ownerReferences": [a, b, a]}});
-        assert!(drop_repeated_owners(&mut object).unwrap().ends_with("observed: 1"));
+        assert!(drop_repeated_owners(&mut object, false).unwrap().ends_with("observed: 1"));
         assert_eq!(object["metadata"]["ownerReferences"], json!([a, b]));
-        assert_eq!(drop_repeated_owners(&mut object), None);
-        assert_eq!(drop_repeated_owners(&mut json!({"metadata": {}})), None);
+        assert_eq!(drop_repeated_owners(&mut object, false), None);
+        assert_eq!(drop_repeated_owners(&mut json!({"metadata": {}}), false), None);
     }
 
     #[test]

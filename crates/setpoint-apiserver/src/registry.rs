@@ -6,6 +6,7 @@
 //!            └───────────────── updates, patches and applies start again from the object as it is now ◀───┘
 //! ```
 
+mod conversion;
 mod create;
 mod decode;
 mod definitions;
@@ -38,6 +39,7 @@ use crate::custom;
 use crate::object::timestamp;
 use crate::status::{Result, Status};
 use crate::store::{Key, Store, Stored};
+use crate::webhooks;
 
 pub(crate) use self::decode::{another_kind, parse_body, parse_object};
 use self::definitions::Installed;
@@ -65,6 +67,7 @@ pub(crate) struct Registry {
     pub(crate) compiled_policies: CompiledPolicies,
     /// Held while quotas are charged, so that no two writes get the same room.
     pub(crate) charging: Mutex<()>,
+    pub(crate) webhook_servers: webhooks::Servers,
 }
 
 /// What depends on the cluster that the server is for.
@@ -126,6 +129,7 @@ impl Registry {
             installed: Mutex::default(),
             compiled_policies: CompiledPolicies::default(),
             charging: Mutex::default(),
+            webhook_servers: webhooks::Servers::default(),
         }
     }
 

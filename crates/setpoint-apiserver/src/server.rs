@@ -27,6 +27,7 @@ use crate::object::{Metadata, meta_mut};
 use crate::registry::{Admission, Registry};
 use crate::store::{Change, Expect, Key, LogLimits, Store};
 use crate::tokens::Tokens;
+use crate::webhooks::WebhookServer;
 
 /// The namespaces of a fresh cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -246,6 +247,12 @@ impl ApiServer {
     /// Registers the agent of a node: logs and exec of pods on it go there. Replaces an earlier one.
     pub fn set_kubelet(&self, node: impl Into<String>, kubelet: Arc<dyn Kubelet>) {
         self.inner.kubelets.write().insert(node.into(), kubelet);
+    }
+
+    /// Registers a server of webhooks in this process: calls to `host` go there, without sockets and TLS. The host is that of a URL (with
+    /// its port, where the URL names one), or `NAME.NAMESPACE.svc` of a Service. Replaces an earlier one.
+    pub fn set_webhook_server(&self, host: impl Into<String>, server: Arc<dyn WebhookServer>) {
+        self.inner.registry.webhook_servers.insert(host.into(), server);
     }
 
     /// Every resource that objects have been written of, and then each other one at its first object. For controllers

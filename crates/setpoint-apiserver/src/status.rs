@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde_json::{Map, Value, json};
+use setpoint_schema::FieldError;
 
 /// Why a request failed, in the shape and wording that clients of Kubernetes match on.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +18,11 @@ pub(crate) struct Status {
     /// Seconds for the `Retry-After` header, also in the details.
     pub(crate) retry_after: Option<u32>,
     /// A token to go on with (for an expired list).
-    token: Option<String>,
+    token: Option<Box<str>>,
     /// For the `Warning` headers.
     pub(crate) warnings: Box<[String]>,
+    /// What a webhook gave, whole; it takes the place of the rest.
+    given: Option<Box<Value>>,
 }
 
 pub(crate) type Result<T, E = Status> = std::result::Result<T, E>;
@@ -74,6 +77,14 @@ impl Cause {
     pub(crate) fn invalid_struct(field: impl Into<String>, fields: &GoValue, detail: &str) -> Self {
         let message = format!("Invalid value: {fields}: {detail}");
         Self { reason: "FieldValueInvalid".to_owned(), message, field: field.into() }
+    }
+
+    pub(crate) fn of(error: &FieldError) -> Self {
+        Self {
+            reason: error.kind.reason().to_owned(),
+            message: error.cause_message(),
+            field: error.path.to_string(),
+        }
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
@@ -138,7 +149,17 @@ impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         let (details, message) = (Map::new(), message.into());
         let warnings = Box::default();
-        Self { code, reason, message, details, generic: false, retry_after: None, token: None, warnings }
+        Self {
+            code,
+            reason,
+            message,
+            details,
+            generic: false,
+            retry_after: None,
+            token: None,
+            warnings,
+            given: None,
+        }
     }
 
     fn generic(mut self) -> Self {
@@ -294,7 +315,7 @@ impl Status {
     }
 
     pub(crate) fn with_continue(mut self, token: String) -> Self {
-        self.token = Some(token);
+        self.token = Some(token.into());
         self
     }
 
@@ -359,6 +380,46 @@ impl Status {
         status
     }
 
+    /// A webhook's refusal, with what it gave for a status (`…/webhook/errors/statuserror.go`).
+    pub(crate) fn denied(webhook: &str, status: Option<&Value>) -> Self {
+        let mut given = status.cloned().unwrap_or_else(|| json!({}));
+        let code = given["code"].as_u64().and_then(|code| code.try_into().ok()).unwrap_or_default();
+        let code = if (400..1000).contains(&code) { code } else { 400 };
+        if matches!(given["status"].as_str(), None | Some("" | "Success")) {
+            given["status"] = "Failure".into();
+        }
+        let denied = format!("admission webhook {webhook:?} denied the request");
+        let text = |key: &str| given[key].as_str().filter(|text| !text.is_empty());
+        let message = match text("message").or_else(|| text("reason")) {
+            Some(why) => format!("{denied}: {why}"),
+            None => format!("{denied} without explanation"),
+        };
+        given["code"] = code.into();
+        given["message"] = message.as_str().into();
+        for (key, value) in [("apiVersion", json!("v1")), ("kind", json!("Status"))] {
+            given[key] = value;
+        }
+        if !given["metadata"].is_object() {
+            given["metadata"] = json!({});
+        }
+        let retry_after =
+            given["details"]["retryAfterSeconds"].as_u64().and_then(|seconds| seconds.try_into().ok());
+        Self { retry_after, given: Some(Box::new(given)), ..Self::new(code, "", message) }
+    }
+
+    /// Objects of a list that cannot be read.
+    pub(crate) fn unreadable(subject: Subject<'_>, key: &str, why: &str) -> Self {
+        let of = subject.qualified();
+        let message = format!("failed to read one or more {of} from the storage: {why}");
+        let mut status = Self::new(500, "StorageReadError", message).about(subject);
+        status.set_causes(vec![Cause {
+            reason: "UnexpectedServerResponse".to_owned(),
+            message: why.to_owned(),
+            field: key.to_owned(),
+        }]);
+        status
+    }
+
     /// An error that a real server passes on without a reason.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
@@ -415,12 +476,15 @@ impl Status {
 
     /// The error as a `v1.Status` object.
     pub(crate) fn to_value(&self) -> Value {
+        if let Some(given) = &self.given {
+            return (**given).clone();
+        }
         let mut object = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code,
         });
         if let Some(token) = &self.token {
-            object["metadata"]["continue"] = token.as_str().into();
+            object["metadata"]["continue"] = (**token).into();
         }
         if !self.reason.is_empty() {
             object["reason"] = self.reason.into();

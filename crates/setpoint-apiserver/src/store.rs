@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::log::Log;
 pub(crate) use self::log::{Compacted, Event, EventKind, watch_line};
-use self::objects::Objects;
+pub(crate) use self::objects::Objects;
 use self::pins::Pins;
 use self::stored::Draft;
 pub(crate) use self::stored::Stored;

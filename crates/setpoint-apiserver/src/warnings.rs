@@ -7,18 +7,30 @@ use crate::body::Body;
 
 /// The most `Warning` headers of an answer: clients refuse answers with more than 100 headers.
 const MAX_WARNINGS: usize = 64;
-/// The most bytes of all warnings together (upstream: `truncateAtTotalRunes`).
+/// How many characters all warnings may have (upstream: `truncateAtTotalRunes`), and how many each of them may have when that is
+/// too little (`truncateItemRunes`).
 const MAX_WARNED: usize = 4 << 10;
+const MAX_WARNING: usize = 256;
 
-/// Adds what whoever made the request should know, as much as fits.
+/// Adds what whoever made the request should know, each warning once, and none with control characters. Where that is too much, all are cut short.
 pub(crate) fn warn_all(response: &mut Response<Body>, texts: &[String]) {
-    let mut size = 0;
-    for text in texts.iter().take(MAX_WARNINGS) {
-        size += text.len();
-        if size > MAX_WARNED {
+    let mut different: Vec<&str> = Vec::new();
+    for text in texts.iter().map(String::as_str) {
+        let fit = !text.is_empty() && !text.contains(char::is_control);
+        if fit && !different.contains(&text) {
+            different.push(text);
+        }
+    }
+    let total: usize = different.iter().map(|text| text.chars().count()).sum();
+    let longest = if total > MAX_WARNED { MAX_WARNING } else { usize::MAX };
+    let mut written = 0;
+    for text in different.into_iter().take(MAX_WARNINGS) {
+        if written >= MAX_WARNED {
             break;
         }
-        warn(response, text);
+        let cut: String = text.chars().take(longest).collect();
+        written += cut.chars().count();
+        warn(response, &cut);
     }
 }
 

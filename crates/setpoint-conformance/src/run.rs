@@ -224,6 +224,9 @@ impl Runner<'_> {
                 let webhooks = self.webhooks.as_ref().ok_or("the case has no webhooks")?;
                 let mut requests = Value::from(webhooks.take(path));
                 mask(&mut requests, &step.volatile);
+                if !step.keep.is_empty() {
+                    requests = Value::Array(vec![kept(&requests, &step.keep)]);
+                }
                 let requests =
                     requests.as_array().into_iter().flatten().map(|request| normal.body(request)).collect();
                 Ok(Some(Recorded {
@@ -308,14 +311,7 @@ impl Runner<'_> {
                 }
             }
             if !step.keep.is_empty() && answer.status < 300 {
-                *body = step
-                    .keep
-                    .iter()
-                    .map(|pointer| {
-                        (pointer.clone(), pointer::get(body, pointer).cloned().unwrap_or(Value::Null))
-                    })
-                    .collect::<serde_json::Map<_, _>>()
-                    .into();
+                *body = kept(body, &step.keep);
             }
         }
         let mut headers = BTreeMap::new();
@@ -436,6 +432,12 @@ fn request(action: &str, body: Value) -> Step {
         stream: None,
         until: BTreeMap::new(),
     }
+}
+
+/// The parts of a value that are compared, by their pointers.
+fn kept(value: &Value, pointers: &[String]) -> Value {
+    let part = |pointer: &String| pointer::get(value, pointer).cloned().unwrap_or(Value::Null);
+    pointers.iter().map(|pointer| (pointer.clone(), part(pointer))).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Replaces the parts that differ from run to run.

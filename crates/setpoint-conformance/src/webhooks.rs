@@ -140,7 +140,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let review = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     let path = parts.uri.path().to_owned();
     if path == PROBE {
-        return Ok(json_response(200, refusal(&review)));
+        return Ok(json_response(200, &refusal(&review)));
     }
     let header = |name: &str| {
         let value = parts.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
@@ -182,7 +182,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         }
         return Ok(response);
     }
-    Ok(json_response(code, reply.review(&review)))
+    Ok(json_response(code, &reply.review(&review)))
 }
 
 impl Reply {
@@ -245,7 +245,7 @@ fn refusal(review: &Value) -> Value {
     })
 }
 
-fn json_response(code: u16, body: Value) -> Response<Full<Bytes>> {
+fn json_response(code: u16, body: &Value) -> Response<Full<Bytes>> {
     let mut response = text_response(code, &body.to_string());
     response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
     response

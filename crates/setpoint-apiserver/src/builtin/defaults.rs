@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::{
-    edit::{child, existing, fill, fill_number, is_empty, items, list, remove, set, text},
+    edit::{child, existing, fill, is_empty, items, list, remove, set, text},
     pod, service,
 };
 
@@ -85,6 +85,15 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
                 policy_resources(spec, "matchResources");
             }
         }
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => {
+            items(object, "webhooks").for_each(|hook| {
+                fill(hook, "reinvocationPolicy", "Never");
+                webhook(hook);
+            });
+        }
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => {
+            items(object, "webhooks").for_each(webhook);
+        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition(object),
         _ => {}
     }
@@ -113,6 +122,21 @@ fn policy_resources(spec: &mut Value, key: &str) {
     fill(given, "objectSelector", json!({}));
     for key in ["resourceRules", "excludeResourceRules"] {
         items(given, key).for_each(|rule| fill(rule, "scope", "*"));
+    }
+}
+
+/// An admission webhook.
+fn webhook(hook: &mut Value) {
+    fill(hook, "failurePolicy", "Fail");
+    fill(hook, "matchPolicy", "Equivalent");
+    fill(hook, "namespaceSelector", json!({}));
+    fill(hook, "objectSelector", json!({}));
+    fill(hook, "timeoutSeconds", 10);
+    for rule in items(hook, "rules") {
+        fill(rule, "scope", "*");
+    }
+    if let Some(service) = existing(hook, "clientConfig").and_then(|config| existing(config, "service")) {
+        fill(service, "port", 443);
     }
 }
 
@@ -333,7 +357,7 @@ fn custom_resource_definition(object: &mut Value) {
         .and_then(|webhook| existing(webhook, "clientConfig"))
         .and_then(|config| existing(config, "service"))
     {
-        fill_number(client, "port", 443);
+        fill(client, "port", 443);
     }
     let storage = list(spec, "versions").iter().find(|version| version["storage"] == true);
     let stored: Vec<Value> = storage.map(|version| version["name"].clone()).into_iter().collect();

@@ -14,6 +14,7 @@ mod selector;
 mod service;
 mod storage;
 mod volume;
+mod webhook;
 mod workload;
 
 use serde_json::Value;
@@ -87,7 +88,25 @@ pub fn validate(
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
             rbac::binding(&mut errors, kind, new, old);
         }
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => webhook::configuration(&mut errors, new),
         _ => {}
     }
+    errors.into_inner()
+}
+
+/// What is wrong with the place and the versions of the webhook that converts a custom resource, at `path`.
+pub(crate) fn validate_conversion(client: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    webhook::client(&mut errors, client, path);
+    errors.into_inner()
+}
+
+/// What is wrong with the versions of reviews that a webhook takes, of which there is one.
+pub(crate) fn validate_review_versions(versions: &[Value], path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    webhook::review_versions(&mut errors, versions, path);
     errors.into_inner()
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::structure;
+use crate::builtin::{validate_conversion, validate_review_versions};
 use crate::object::Metadata;
 use crate::object_meta::OLD_LABEL;
 use crate::object_meta::is_label;
@@ -30,6 +31,11 @@ pub(crate) fn check(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
     versions(spec, &mut causes);
     stored_versions(definition, &mut causes);
     conversion(&spec["conversion"], &mut causes);
+    let strategy = &spec["conversion"]["strategy"];
+    if spec["preserveUnknownFields"] == true && *strategy != "None" {
+        let detail = "must be None if spec.preserveUnknownFields is true";
+        causes.push(Cause::invalid("spec.conversion.strategy", strategy, detail));
+    }
     if spec["preserveUnknownFields"] == true
         && old.is_none_or(|old| old["spec"]["preserveUnknownFields"] != true)
     {
@@ -263,24 +269,26 @@ fn conversion(conversion: &Value, causes: &mut Vec<Cause>) {
     match strategy {
         "Webhook" => {
             let config = &webhook["clientConfig"];
-            if !config.is_object() {
+            if config.is_object() {
+                causes.extend(validate_conversion(config, &client.into()).iter().map(Cause::of));
+            } else {
                 causes.push(Cause::required(client, "required when strategy is set to Webhook"));
-            } else if config["url"].is_null() == config["service"].is_null() {
-                causes.push(Cause::required(client, "exactly one of url or service is required"));
             }
             let reviews = "spec.conversion.conversionReviewVersions";
             let given = webhook["conversionReviewVersions"].as_array().map(Vec::as_slice).unwrap_or_default();
             if given.is_empty() {
                 causes.push(Cause::required(reviews, ""));
-            } else if !given.iter().any(|version| version == "v1" || version == "v1beta1") {
-                let versions = &webhook["conversionReviewVersions"];
-                causes.push(Cause::invalid(reviews, versions, "must include at least one of v1, v1beta1"));
+            } else {
+                causes.extend(validate_review_versions(given, &reviews.into()).iter().map(Cause::of));
             }
         }
         "None" => {
             if webhook.is_object() {
-                causes
-                    .push(Cause::forbidden(client, "should not be set when strategy is not set to Webhook"));
+                let detail = "should not be set when strategy is not set to Webhook";
+                causes.push(Cause::forbidden(client, detail));
+                if webhook["conversionReviewVersions"].as_array().is_some_and(|given| !given.is_empty()) {
+                    causes.push(Cause::forbidden("spec.conversion.conversionReviewVersions", detail));
+                }
             }
         }
         "" => causes.push(Cause::required("spec.conversion.strategy", "")),

@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::decode::check_kind;
 use super::prepare::{refuse_invalid, set_namespace, wipe, write_warnings};
-use super::shape::{Tracked, check, clean, storage_form, track};
-use super::unsupported::{refuse_kind, refuse_unsupported};
+use super::shape::{Tracked, check, clean, track};
+use super::unsupported::refuse_kind;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
 use crate::custom;
 use crate::object::Metadata;
 use crate::object_meta;
 use crate::status::{Result, Status};
-use crate::store::{Holder, Key, Refused};
+use crate::store::{Holder, Key, Refused, Stored};
 
 /// How often a generated name that is taken is drawn anew (upstream: `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
@@ -54,7 +54,7 @@ impl Registry {
         let resource = &place.resource;
         check_kind(resource, &mut object)?;
         warnings.extend(clean(resource, &mut object, options)?);
-        warnings.extend(object_meta::drop_repeated_owners(&mut object));
+        warnings.extend(object_meta::drop_repeated_owners(&mut object, false));
         set_namespace(place, &mut object)?;
         wipe(&mut object);
         // What the server adds from here on belongs to nobody.
@@ -63,7 +63,8 @@ impl Registry {
         let place = Place { name: object.meta("name").to_owned(), ..place.clone() };
         check_definition(&place)?;
         self.mutate(&Attributes::write(&place, "", None, options), &mut object, warnings).await?;
-        warnings.extend(object_meta::drop_repeated_owners(&mut object));
+        set_namespace(&place, &mut object)?;
+        warnings.extend(object_meta::drop_repeated_owners(&mut object, true));
         self.check_escalation(resource, &options.user, &object, None)?;
         if !place.name.is_empty() || object.meta("generateName").is_empty() {
             return self.create_named(place, object, options, warnings).await;
@@ -87,35 +88,34 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<Answer> {
         let resource = Arc::clone(&place.resource);
-        let named = !place.name.is_empty();
         self.prepare_create(&mut place, &mut object);
         let _reserved = self.allocate(&resource, &mut object, None)?;
         let mut causes = object_meta::validate(&object, &resource);
         causes.extend(check(&resource, &object, None, ""));
         refuse_invalid(&resource, &place.name, causes)?;
-        refuse_unsupported(&resource, &object)?;
         warnings.extend(write_warnings(&resource, &object, None));
         warnings.extend(self.idle_warning(&resource));
-        {
-            // A generated name is not part of the request.
-            let requested =
-                if named { place.clone() } else { Place { name: String::new(), ..place.clone() } };
-            self.validate(&Attributes::write(&requested, "", None, options), &object, warnings).await?;
-        }
+        self.validate(&Attributes::write(&place, "", None, options), &object, warnings).await?;
         if options.dry_run {
             if self.get(&place).is_ok() {
                 return Err(Status::already_exists(resource.subject(&place.name)));
             }
             return Ok(Answer::Draft(object));
         }
-        let object = storage_form(&resource, object);
-        let _defining = self.defining(&resource);
+        let object = self.to_storage(&resource, object).await?;
+        let stored = self.store_new(&place, &object)?;
+        self.answer_in_version(&resource, Answer::Stored(stored)).await
+    }
+
+    fn store_new(&self, place: &Place, object: &Value) -> Result<Arc<Stored>> {
+        let resource = &place.resource;
+        let _defining = self.defining(resource);
         let stored = self
             .store
-            .create(&resource.storage, &place.key(), &holders(&place), &object)
-            .map_err(|refused| self.refused(&place, &refused))?;
-        self.after_write(&resource, &stored);
-        Ok(Answer::Stored(stored))
+            .create(&resource.storage, &place.key(), &holders(place), object)
+            .map_err(|refused| self.refused(place, &refused))?;
+        self.after_write(resource, &stored);
+        Ok(stored)
     }
 
     /// Why the store refused a new object.

@@ -247,6 +247,13 @@ impl Registry {
         }
     }
 
+    /// The version `api_version` of the same custom resource, served or not.
+    pub(super) fn version_of(&self, resource: &Resource, api_version: &str) -> Option<Arc<Resource>> {
+        let installed = self.installed.lock();
+        let of = installed.get(&format!("{}.{}", resource.plural, resource.group))?;
+        of.resources.iter().find(|version| version.api_version() == api_version).cloned()
+    }
+
     /// Deletes the objects of a definition that is being deleted.
     fn clean_up(&self, name: &str) {
         let resource = {

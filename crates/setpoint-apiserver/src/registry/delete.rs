@@ -155,14 +155,17 @@ impl Registry {
         loop {
             let stored = self.get(place)?;
             let mut warnings = {
-                let live = served(&place.resource, &stored);
+                let read = self.in_version(&place.resource, Arc::clone(&stored)).await;
+                let read = read.map_err(|error| error.on_read(&place.resource))?;
+                let live = served(&place.resource, &read);
                 check_preconditions(place, &live, options)?;
                 let request = Attributes::delete(requested, &live, options, user);
                 self.admit_body(&request, &mut Value::Null).await?
             };
             if let Some(mut written) = self.delete_stored(place, &stored, options) {
                 warnings.append(&mut written.warnings);
-                return Ok(Written { warnings, ..written });
+                let object = self.answer_in_version(&place.resource, written.object).await?;
+                return Ok(Written { warnings, object, code: written.code });
             }
         }
     }
@@ -225,7 +228,7 @@ impl Registry {
         options: &DeleteOptions,
         user: &Identity,
     ) -> Result<(Vec<Arc<Stored>>, u64)> {
-        let page = self.list(&place.resource, &place.namespace, list)?;
+        let page = self.list(&place.resource, &place.namespace, list).await?;
         let mut deleted = Vec::new();
         for stored in page.items {
             let target = Place {

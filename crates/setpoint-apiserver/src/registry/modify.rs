@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use setpoint_schema::managed::keep_times;
 
+use super::conversion::by_webhook;
 use super::decode::check_kind;
 use super::definitions::note_storage_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
 use super::shape::{Tracked, check, clean, served, storage_form, track};
-use super::unsupported::refuse_unsupported;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
 use crate::catalog::Resource;
@@ -90,22 +90,25 @@ impl Registry {
         loop {
             warnings.clear();
             let stored = self.get(place)?;
-            let live = served(resource, &stored);
+            let read = self.in_version(resource, Arc::clone(&stored)).await;
+            let read = read.map_err(|error| error.on_update())?;
+            let live = served(resource, &read);
             let old = live.as_ref();
             let Wanted { object: mut new, tracked, warnings: wanted } = want(old)?;
             warnings.extend(wanted);
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;
-            check_version(place, &new, old)?;
             warnings.extend(clean(resource, &mut new, options)?);
-            warnings.extend(object_meta::drop_repeated_owners(&mut new));
+            warnings.extend(object_meta::drop_repeated_owners(&mut new, false));
             // What the server changes from here on belongs to nobody.
             track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
             let request = Attributes::write(place, subresource, Some(old), options);
             if !has_own_object(subresource) {
                 self.mutate(&request, &mut new, warnings).await?;
-                warnings.extend(object_meta::drop_repeated_owners(&mut new));
+                warnings.extend(object_meta::drop_repeated_owners(&mut new, true));
             }
+            set_namespace(place, &mut new)?;
+            check_version(place, &new, old)?;
             prepare_update(resource, subresource, &mut new, old);
             if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() {
                 note_storage_version(&mut new);
@@ -115,7 +118,6 @@ impl Registry {
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
             refuse_invalid(resource, &place.name, causes)?;
-            refuse_unsupported(resource, &new)?;
             warnings.extend(write_warnings(resource, &new, Some(old)));
             self.check_escalation(resource, &options.user, &new, Some(old))?;
             if !has_own_object(subresource) {
@@ -125,24 +127,25 @@ impl Registry {
             let changed = keep_times(old, &mut new);
             let finished = is_finished(&new);
             if !finished && !changed {
-                return Ok(Answer::Stored(stored));
+                return Ok(Answer::Stored(Arc::clone(&read)));
             }
             if options.dry_run {
                 return Ok(Answer::Draft(new));
             }
-            let _defining = self.defining(resource);
             if finished {
                 // Upstream's store deletes what it has, so watchers see the last version; the writer sees what he wrote, which
                 // never got a version of its own (`deleteWithoutFinalizers`).
-                let Ok(_) = self.commit(place, &stored, old.clone(), true) else { continue };
+                let last = if by_webhook(resource).is_some() { (*stored.value).clone() } else { old.clone() };
+                let Ok(_) = self.commit(place, &stored, last, true) else { continue };
                 return Ok(Answer::Draft(new));
             }
+            let new = self.to_storage(resource, new).await?;
             let Ok(written) = self.commit(place, &stored, new, false) else { continue };
-            return Ok(Answer::Stored(written));
+            return self.answer_in_version(resource, Answer::Stored(written)).await;
         }
     }
 
-    /// Replaces `stored` by `new`, or removes it when nothing holds it any more, and follows the write up.
+    /// Replaces `stored` by `new`, which is in the form in which it is stored, or removes it when nothing holds it any more, and follows the write up.
     ///
     /// # Errors
     /// When the object has changed since it was read: decide again.
@@ -154,6 +157,7 @@ impl Registry {
         finished: bool,
     ) -> Result<Arc<Stored>, Raced> {
         let resource = &place.resource;
+        let _defining = self.defining(resource);
         let new = storage_form(resource, new);
         let change = if finished { Change::Remove(new) } else { Change::Put(new) };
         let expect = Expect::Revision(stored.revision);
@@ -188,7 +192,8 @@ fn may_update_unconditionally(resource: &Resource) -> bool {
     resource.custom().is_none()
         && !matches!(
             (resource.group.as_str(), resource.plural.as_str()),
-            ("coordination.k8s.io", "leases")
+            ("admissionregistration.k8s.io", _)
+                | ("coordination.k8s.io", "leases")
                 | ("policy", "poddisruptionbudgets")
                 | ("apiextensions.k8s.io", "customresourcedefinitions")
                 | ("node.k8s.io", "runtimeclasses")

@@ -75,8 +75,8 @@ fn scale_of(resource: &Resource, object: &Value) -> Value {
 }
 
 impl Registry {
-    pub(crate) fn get_scale(&self, place: &Place) -> Result<Value> {
-        let stored = self.get(place)?;
+    pub(crate) async fn get_scale(&self, place: &Place) -> Result<Value> {
+        let stored = self.read(place).await?;
         if let Some(scale) = place.resource.custom().and_then(|custom| custom.scale.as_ref())
             && at(&stored.value, &paths(&place.resource).spec).is_null()
         {
@@ -148,7 +148,7 @@ impl Registry {
     ) -> Result<Written> {
         let resource = &place.resource;
         loop {
-            let stored = self.get(place)?;
+            let stored = self.read(place).await?;
             let live = served(resource, &stored);
             let old = scale_of(resource, &live);
             let mut scale = old.clone();

@@ -43,7 +43,16 @@ pub(crate) fn served<'a>(resource: &Resource, stored: &'a Stored) -> Cow<'a, Val
     if is_served_as_stored(resource, stored) {
         return stored.tree();
     }
-    let mut value = stored.decode();
+    let by_webhook = resource.custom().filter(|custom| custom.conversion.is_some());
+    if by_webhook.is_some_and(|custom| !stored.is_in(&custom.api_version)) {
+        // What a webhook has to convert comes here converted, or stays in the version in which it is stored.
+        return stored.tree();
+    }
+    Cow::Owned(served_value(resource, stored.decode()))
+}
+
+/// An object in the form in which it is stored, in the version of `resource`.
+pub(super) fn served_value(resource: &Resource, mut value: Value) -> Value {
     if let Some(custom) = resource.custom() {
         value["apiVersion"] = custom.api_version.as_str().into();
         custom.complete(&mut value);
@@ -52,12 +61,17 @@ pub(crate) fn served<'a>(resource: &Resource, stored: &'a Stored) -> Cow<'a, Val
     } else {
         value["apiVersion"] = resource.api_version().into();
     }
-    Cow::Owned(value)
+    value
 }
 
 /// The object in the version in which it is stored.
 pub(super) fn storage_form(resource: &Resource, mut object: Value) -> Value {
     if let Some(custom) = resource.custom() {
+        debug_assert!(
+            custom.conversion.is_none() || object["apiVersion"] == custom.storage_version.as_str(),
+            "{} is stored without conversion",
+            resource.kind
+        );
         object["apiVersion"] = custom.storage_version.as_str().into();
     } else if resource.group == events::GROUP {
         events::to_core(&mut object);
@@ -176,7 +190,7 @@ pub(super) fn first_type_error(schema: &Schema, object: &Value) -> Option<FieldE
 /// Everything that is wrong with an object, beside its metadata.
 pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
     if let Some(custom) = resource.custom() {
-        let mut causes: Vec<Cause> = custom.validate(new, old).iter().map(cause).collect();
+        let mut causes: Vec<Cause> = custom.validate(new, old).iter().map(Cause::of).collect();
         if custom.has_status && subresource.is_empty() {
             // The status is as it was, whatever a newer schema says about it.
             causes.retain(|cause| !cause.field.starts_with("status"));
@@ -197,7 +211,7 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
     }
     let of = (!subresource.is_empty()).then_some(subresource);
     let wrong = builtin::validate(&resource.group, &resource.kind, new, old, of);
-    let mut causes: Vec<Cause> = wrong.iter().map(cause).collect();
+    let mut causes: Vec<Cause> = wrong.iter().map(Cause::of).collect();
     if resource.is(custom::GROUP, custom::PLURAL) {
         // Its rules look at every field that the schema could say something about.
         causes.extend(custom::check(new, old));
@@ -212,18 +226,10 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         // What the kind's own rules said about a field, or about its parent or parts, is enough.
         let known = causes.iter().any(|c: &Cause| path.starts_with(&c.field) || c.field.starts_with(&path));
         if checked && !known && matches!(error.kind, ErrorKind::Required | ErrorKind::NotSupported) {
-            causes.push(cause(&error));
+            causes.push(Cause::of(&error));
         }
     }
     causes
-}
-
-fn cause(error: &FieldError) -> Cause {
-    Cause {
-        reason: error.kind.reason().to_owned(),
-        message: error.cause_message(),
-        field: error.path.to_string(),
-    }
 }
 
 /// Sets `metadata.managedFields`.

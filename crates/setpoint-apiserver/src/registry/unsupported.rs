@@ -1,10 +1,7 @@
 //! What is refused, or answered with a warning, because nothing here would come of it.
 
-use serde_json::Value;
-
 use super::Registry;
 use crate::catalog::Resource;
-use crate::custom;
 use crate::status::{Result, Status};
 
 /// Refuses kinds that would promise something that nothing here keeps.
@@ -15,21 +12,14 @@ pub(super) fn refuse_kind(resource: &Resource) -> Result<()> {
             "validatingadmissionpolicies"
             | "validatingadmissionpolicybindings"
             | "mutatingadmissionpolicies"
-            | "mutatingadmissionpolicybindings",
+            | "mutatingadmissionpolicybindings"
+            | "validatingwebhookconfigurations"
+            | "mutatingwebhookconfigurations",
         ) => return Ok(()),
-        ("admissionregistration.k8s.io", _) => "admission by webhooks",
         ("apiregistration.k8s.io", "apiservices") => "API aggregation",
         _ => return Ok(()),
     };
     Err(Status::not_implemented(what))
-}
-
-/// Refuses a valid object that asks for what nothing here does.
-pub(super) fn refuse_unsupported(resource: &Resource, object: &Value) -> Result<()> {
-    if resource.is(custom::GROUP, custom::PLURAL) && object["spec"]["conversion"]["strategy"] == "Webhook" {
-        return Err(Status::not_implemented("conversion of custom resources by webhook"));
-    }
-    Ok(())
 }
 
 impl Registry {

@@ -8,6 +8,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::Registry;
+use super::conversion::by_webhook;
 use super::fields::check_fields;
 use super::list::ListOptions;
 use crate::catalog::Resource;
@@ -86,9 +87,11 @@ impl Registry {
         let mut ended = false;
         if from_now {
             position = now.revision;
+            // What has to be converted first is selected by what comes of it.
+            let converts = by_webhook(resource).is_some();
             initial = now
                 .range(namespace, None)
-                .filter(|(_, stored)| options.selects_stored(resource, stored))
+                .filter(|(_, stored)| converts || options.selects_stored(resource, stored))
                 .map(|(_, stored)| WatchEvent::Object(EventKind::Added, Arc::clone(stored)))
                 .collect();
             if streaming_list && options.bookmarks {
@@ -126,7 +129,8 @@ impl WatchStream {
     /// The next events, at least one; `None` when the watch is over.
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchEvent>> {
         if !self.initial.is_empty() {
-            return Some(std::mem::take(&mut self.initial));
+            let initial = std::mem::take(&mut self.initial);
+            return Some(self.converted_initial(initial).await);
         }
         loop {
             if self.ended {
@@ -137,6 +141,10 @@ impl WatchStream {
             match self.registry.store.events_after(&self.resource.storage, self.position) {
                 Ok((events, revision)) => {
                     self.position = revision.max(self.position);
+                    let events = match self.converted(events).await {
+                        Ok(events) => events,
+                        Err(status) => return Some(self.end(status)),
+                    };
                     let events: Vec<_> = events.into_iter().filter_map(|event| self.see(event)).collect();
                     if !events.is_empty() {
                         return Some(events);
@@ -156,6 +164,54 @@ impl WatchStream {
                 return Some(vec![due]);
             }
         }
+    }
+
+    /// The last line.
+    fn end(&mut self, status: Status) -> Vec<WatchEvent> {
+        self.ended = true;
+        vec![WatchEvent::Error(status)]
+    }
+
+    /// The objects that are there, in the version of the watch, as far as they are selected then.
+    async fn converted_initial(&mut self, initial: Vec<WatchEvent>) -> Vec<WatchEvent> {
+        if by_webhook(&self.resource).is_none() {
+            return initial;
+        }
+        let mut rest = Vec::new();
+        let mut objects = Vec::new();
+        for event in initial {
+            match event {
+                WatchEvent::Object(_, stored) => objects.push(stored),
+                other => rest.push(other),
+            }
+        }
+        match self.registry.all_in_version(&self.resource, objects).await {
+            Ok(objects) => objects
+                .into_iter()
+                .filter(|stored| self.options.selects(&self.resource, &stored.value))
+                .map(|stored| WatchEvent::Object(EventKind::Added, stored))
+                .chain(rest)
+                .collect(),
+            Err(error) => self.end(error.on_read(&self.resource)),
+        }
+    }
+
+    /// Events in the version of the watch.
+    async fn converted(&self, events: Vec<Arc<Event>>) -> Result<Vec<Arc<Event>>> {
+        if by_webhook(&self.resource).is_none() {
+            return Ok(events);
+        }
+        let objects =
+            events.iter().flat_map(|event| event.old.iter().chain([&event.object])).cloned().collect();
+        let converted = self.registry.all_in_version(&self.resource, objects).await;
+        let mut converted = converted.map_err(|error| error.on_read(&self.resource))?.into_iter();
+        let mut next = || converted.next();
+        let with = |event: &Arc<Event>| {
+            let old = event.old.as_ref().and_then(|_| next());
+            let object = next().unwrap_or_else(|| Arc::clone(&event.object));
+            Event::new(event.key.clone(), old, object, event.kind == EventKind::Deleted)
+        };
+        Ok(events.iter().map(with).collect())
     }
 
     /// Waits for a write, a due bookmark (which it returns) or the end.

@@ -43,7 +43,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    pub(super) fn new(key: Key, old: Option<Arc<Stored>>, object: Arc<Stored>, removal: bool) -> Arc<Self> {
+    pub(crate) fn new(key: Key, old: Option<Arc<Stored>>, object: Arc<Stored>, removal: bool) -> Arc<Self> {
         let kind = match (&old, removal) {
             (_, true) => EventKind::Deleted,
             (None, false) => EventKind::Added,

@@ -47,6 +47,7 @@ impl Objects {
         Self { chunks: Arc::new(chunks), len }
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

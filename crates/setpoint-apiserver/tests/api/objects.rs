@@ -231,11 +231,10 @@ async fn an_event_is_the_same_in_both_groups() {
 #[tokio::test(start_paused = true)]
 async fn what_would_be_ignored_is_refused_by_name() {
     let client = Client::admin(&server());
-    let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "w"}});
-    let refused = client.post(webhooks, &webhook).await.expect(501);
-    assert!(refused["message"].as_str().unwrap().contains("admission by webhooks"), "{refused:#}");
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.example.com"}});
+    let refused = client.post(services, &service).await.expect(501);
+    assert!(refused["message"].as_str().unwrap().contains("API aggregation"), "{refused:#}");
     let big = json!({"x": "y".repeat(4 << 20)});
     client.post(MAPS, &map("big", &big)).await.expect(413);
 }

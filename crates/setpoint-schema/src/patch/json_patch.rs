@@ -36,15 +36,20 @@ pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
             operations.len()
         )));
     }
+    let known = ["add", "remove", "replace", "move", "copy", "test"];
+    let given = operations.iter().filter_map(|operation| operation["op"].as_str());
+    if let Some(unknown) = given.into_iter().find(|op| !known.contains(op)) {
+        return Err(PatchError::Unprocessable(format!("Unexpected kind: {unknown}")));
+    }
     let patch: Patch = serde_json::from_value(operations.iter().map(with_value).collect())
         .map_err(|problem| PatchError::Unprocessable(format!("error decoding patch: {problem}")))?;
     let (mut copied, mut moved) = (0, 0);
-    for (index, operation) in patch.0.iter().enumerate() {
+    for operation in &patch.0 {
         check(target, operation, &mut copied, &mut moved)?;
         let Some(operation) = lenient(target, operation) else { continue };
-        ::json_patch::patch_unsafe(target, &[operation]).map_err(|mut problem| {
-            problem.operation = index;
-            let why = problem.to_string();
+        // What fails changes nothing, so the target still shows why.
+        ::json_patch::patch_unsafe(target, std::slice::from_ref(&operation)).map_err(|problem| {
+            let why = words(target, &operation);
             match problem.kind {
                 PatchErrorKind::TestFailed => PatchError::TestFailed(why),
                 _ => PatchError::Unprocessable(why),
@@ -52,6 +57,45 @@ pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
         })?;
     }
     Ok(())
+}
+
+/// Why an operation does not apply, as upstream's library (evanphx/json-patch) says it.
+fn words(target: &Value, operation: &PatchOperation) -> String {
+    let path = operation.path().as_str();
+    let (parent, key) = operation.path().split_back().unwrap_or((Pointer::root(), Token::new("")));
+    let (parent, key) = (target.pointer(parent.as_str()), key.decoded());
+    let missing = !matches!(parent, Some(Value::Object(_) | Value::Array(_)));
+    let wrong = match parent {
+        Some(Value::Array(_)) => format!("Unable to access invalid index: {key}: invalid index referenced"),
+        _ => format!("Unable to remove nonexistent key: {key}: missing value"),
+    };
+    match operation {
+        PatchOperation::Test(_) => format!("testing value {path} failed: test failed"),
+        PatchOperation::Add(_) | PatchOperation::Remove(_) => {
+            let name = if matches!(operation, PatchOperation::Add(_)) { "add" } else { "remove" };
+            if missing {
+                format!("{name} operation does not apply: doc is missing path: \"{path}\": missing value")
+            } else {
+                format!("error in {name} for path: '{path}': {wrong}")
+            }
+        }
+        PatchOperation::Replace(_) => {
+            let what = if missing { "path" } else { "key" };
+            format!("replace operation does not apply: doc is missing {what}: {path}: missing value")
+        }
+        PatchOperation::Move(operation) => {
+            format!(
+                "move operation does not apply: doc is missing from path: {}: missing value",
+                operation.from
+            )
+        }
+        PatchOperation::Copy(operation) => {
+            format!(
+                "copy operation does not apply: doc is missing from path: {}: missing value",
+                operation.from
+            )
+        }
+    }
 }
 
 /// An operation whose missing value is `null`.
@@ -203,6 +247,7 @@ mod tests {
         }
         let patch = json!([{"op": "test", "path": "/d/0", "value": 1}, {"op": "remove", "path": "/x"}]);
         let error = json(&mut target, &patch).unwrap_err();
-        assert!(error.to_string().starts_with("operation '/1' failed at path '/x'"), "{error}");
+        let expected = "error in remove for path: '/x': Unable to remove nonexistent key: x: missing value";
+        assert_eq!(error.to_string(), expected);
     }
 }
