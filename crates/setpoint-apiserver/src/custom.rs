@@ -205,7 +205,7 @@ impl CustomShape {
                     }
                 }
                 Ok(Some(other)) => {
-                    causes.push(Cause::invalid(path, &0.into(), &of_type(path, other, "int64")))
+                    causes.push(Cause::invalid(path, &0.into(), &of_type(path, other, "int64")));
                 }
                 Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
             }
@@ -214,7 +214,7 @@ impl CustomShape {
             match nested(object, path) {
                 Ok(None | Some(Value::String(_))) => {}
                 Ok(Some(other)) => {
-                    causes.push(Cause::invalid(path, &"".into(), &of_type(path, other, "string")))
+                    causes.push(Cause::invalid(path, &"".into(), &of_type(path, other, "string")));
                 }
                 Err(why) => causes.push(Cause::invalid(path, &"".into(), &why)),
             }

@@ -242,7 +242,7 @@ fn message_value(name: &str, special: Special, bytes: &[u8], depth: usize) -> Re
                 match (number, &wire) {
                     (1, _) => return schema(&wire),
                     (2, Wire::Bytes(text)) if special == Special::SchemaOrStrings => {
-                        items.push(utf8(text).into())
+                        items.push(utf8(text).into());
                     }
                     (2, _) => items.push(schema(&wire)?),
                     _ => {}

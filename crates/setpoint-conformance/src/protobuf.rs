@@ -30,7 +30,7 @@ pub(crate) fn body(bytes: &[u8]) -> Option<Value> {
             }
             (2, Wire::Bytes(bytes)) => raw = bytes,
             (number, Wire::Bytes(bytes)) => {
-                drop(envelope.insert(format!("#{number}"), text_of(bytes)?.into()))
+                drop(envelope.insert(format!("#{number}"), text_of(bytes)?.into()));
             }
             _ => return None,
         }
@@ -88,7 +88,7 @@ fn object(name: &str, bytes: &[u8]) -> Option<Value> {
         last = number;
         let field = known.iter().find(|field| field.number == number);
         let key = field.and_then(|field| field.name).map_or_else(|| format!("#{number}"), str::to_owned);
-        let value = field.map_or_else(|| unknown(&wire), |field| one(field, &wire))?;
+        let value = field.map_or_else(|| Some(unknown(&wire)), |field| one(field, &wire))?;
         match field.map(|field| field.label) {
             Some(Label::Repeated) => match object.entry(key).or_insert_with(|| json!([])) {
                 Value::Array(items) => items.push(value),
@@ -104,11 +104,11 @@ fn object(name: &str, bytes: &[u8]) -> Option<Value> {
     Some(object.into())
 }
 
-fn unknown(wire: &Wire<'_>) -> Option<Value> {
-    Some(match wire {
+fn unknown(wire: &Wire<'_>) -> Value {
+    match wire {
         Wire::Number(number) => (*number as i64).into(),
         Wire::Bytes(bytes) => STANDARD.encode(bytes).into(),
-    })
+    }
 }
 
 fn one(field: &MessageField, wire: &Wire<'_>) -> Option<Value> {

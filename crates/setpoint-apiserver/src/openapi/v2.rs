@@ -73,8 +73,7 @@ fn schema_of(schema: Value) -> Value {
             }
             // Of a built-in type that may be a number or a text.
             ("oneOf", _) => drop(out.entry("type").or_insert_with(|| "string".into())),
-            ("anyOf", _) => {}
-            ("default" | "nullable" | "not", _) => {}
+            ("anyOf" | "default" | "nullable" | "not", _) => {}
             ("properties", Value::Object(properties)) => {
                 let properties = properties.into_iter().map(|(name, below)| (name, schema_of(below)));
                 out.insert(key, properties.collect::<Map<_, _>>().into());

@@ -181,8 +181,8 @@ fn message(out: &mut Vec<u8>, name: &str, special: Special, given: &Value) -> Re
             }
             fields(out, plan(name).ok_or_else(wrong)?, given)?;
         }
-        // The zero time of Go has no content.
-        Special::Time | Special::MicroTime if given.is_null() => {}
+        // The zero time of Go has no content, and nothing is in a `null`.
+        Special::Time | Special::MicroTime | Special::Raw if given.is_null() => {}
         Special::Time | Special::MicroTime => {
             let time: Timestamp = given.as_str().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
             let nanos = i64::from(time.subsec_nanosecond());
@@ -214,7 +214,6 @@ fn message(out: &mut Vec<u8>, name: &str, special: Special, given: &Value) -> Re
             varint_field(out, 2, if text.is_some() { 0 } else { whole(given).ok_or_else(wrong)? as u64 });
             bytes(out, 3, text.unwrap_or_default().as_bytes());
         }
-        Special::Raw if given.is_null() => {}
         Special::Raw => bytes(out, 1, given.to_string().as_bytes()),
         Special::Items => {
             for item in given.as_array().into_iter().flatten() {

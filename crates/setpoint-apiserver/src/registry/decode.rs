@@ -188,11 +188,11 @@ pub(crate) fn another_kind(wanted_group: &str, wanted: &str, api_version: &str, 
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let why = if setpoint_kinds::by_kind(group, version, kind).is_some() {
         let package = wanted_group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
-        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", wanted)
+        format!("converting ({version}.{kind}) to ({package}.{wanted}): unknown conversion")
     } else {
         format!(
             "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
         )
     };
-    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}",))
+    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
 }

@@ -92,7 +92,9 @@ impl Registry {
             parse_json_naming(body).map_err(|_| Status::bad_request("invalid JSON patch"))?;
         check_form(kind, &patch)?;
         if kind == PatchKind::Json {
-            faults.iter_mut().for_each(|fault| fault.insert_str(0, "json patch "));
+            for fault in &mut faults {
+                fault.insert_str(0, "json patch ");
+            }
             faults.extend(patched::unknown_in_operations(&patch));
         }
         let resource = &place.resource;

@@ -109,12 +109,11 @@ fn undecodable(resource: &Resource, object: &Value) -> Option<String> {
 
 fn unknown(resource: &Resource, object: &Value) -> Vec<String> {
     let mut object = object.clone();
-    let unknown = match resource.custom() {
-        Some(custom) => custom.complete(&mut object),
-        None => {
-            drop_nulls(&mut object);
-            prune(&resource.schema(), &mut object)
-        }
+    let unknown = if let Some(custom) = resource.custom() {
+        custom.complete(&mut object)
+    } else {
+        drop_nulls(&mut object);
+        prune(&resource.schema(), &mut object)
     };
     unknown.iter().map(ToString::to_string).collect()
 }

@@ -156,12 +156,12 @@ pub(super) fn drop_nulls(value: &mut Value) {
 fn check_types(resource: &Resource, object: &Value) -> Result<()> {
     let Some(error) = type_error(resource, object) else { return Ok(()) };
     let words = resource.definition().and_then(|definition| go::words(definition, &error));
-    Err(undecodable(resource, words.unwrap_or_else(|| error.to_string())))
+    Err(undecodable(resource, &words.unwrap_or_else(|| error.to_string())))
 }
 
 /// The metadata of custom resources has the types of everybody's.
 fn check_metadata(resource: &Resource, object: &Value) -> Result<()> {
-    metadata_fault(object).map_or(Ok(()), |fault| Err(undecodable(resource, fault)))
+    metadata_fault(object).map_or(Ok(()), |fault| Err(undecodable(resource, &fault)))
 }
 
 /// What is wrong with the types in an object's metadata.
@@ -171,7 +171,7 @@ pub(super) fn metadata_fault(object: &Value) -> Option<String> {
     object["metadata"].is_object().then(|| go::words(DEFINITION, &error).unwrap_or_else(|| error.to_string()))
 }
 
-fn undecodable(resource: &Resource, why: String) -> Status {
+fn undecodable(resource: &Resource, why: &str) -> Status {
     let (kind, version) = (&resource.kind, &resource.version);
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }

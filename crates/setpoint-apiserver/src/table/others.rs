@@ -57,8 +57,8 @@ pub fn cells(group: &str, kind: &str, object: &Value, now: Timestamp) -> Option<
         }
         ("certificates.k8s.io", "ClusterTrustBundle") => vec![name, or_none(text(spec, "signerName")).into()],
         ("certificates.k8s.io", "PodCertificateRequest") => {
-            let states = list(status, "conditions").iter().map(|condition| text(condition, "type"));
-            let state = states.filter(|state| matches!(*state, "Issued" | "Denied" | "Failed")).last();
+            let mut states = list(status, "conditions").iter().map(|condition| text(condition, "type"));
+            let state = states.rfind(|state| matches!(*state, "Issued" | "Denied" | "Failed"));
             vec![
                 name,
                 text(spec, "podName").into(),
@@ -152,8 +152,8 @@ pub fn cells(group: &str, kind: &str, object: &Value, now: Timestamp) -> Option<
             let (group, plural) = (text(resource, "group"), text(resource, "resource"));
             let dot = if group.is_empty() { "" } else { "." };
             let done = list(status, "conditions").iter().filter(|condition| condition["status"] == "True");
-            let states = done.map(|condition| text(condition, "type"));
-            let state = states.filter(|state| matches!(*state, "Running" | "Failed" | "Succeeded")).last();
+            let mut states = done.map(|condition| text(condition, "type"));
+            let state = states.rfind(|state| matches!(*state, "Running" | "Failed" | "Succeeded"));
             vec![name, format!("{plural}{dot}{group}").into(), state.unwrap_or("Unknown").into()]
         }
         _ => return None,

@@ -51,11 +51,10 @@ pub(super) fn most_below(schema: &Schema) -> Option<u64> {
 fn smallest(schema: &Schema) -> u64 {
     let node = &schema.node;
     match (node.kind, node.format.as_deref()) {
-        (Some(Type::Boolean), _) => 4,
-        (Some(Type::Integer | Type::Number), _) => 1,
+        (Some(Type::Boolean), _) | (Some(Type::String), Some("duration")) => 4,
+        (Some(Type::Integer | Type::Number) | None, _) => 1,
         (Some(Type::String), Some("date")) => 12,
         (Some(Type::String), Some("date-time")) => 21,
-        (Some(Type::String), Some("duration")) => 4,
         (Some(Type::String | Type::Array), _) => 2,
         (Some(Type::Object), _) if matches!(node.additional, Additional::Schema(_)) => 2,
         (Some(Type::Object), _) => {
@@ -66,7 +65,6 @@ fn smallest(schema: &Schema) -> u64 {
                 .filter(|(name, child)| required(name) && child.schema().node.default.is_none());
             2 + fields.map(|(name, child)| name.len() as u64 + smallest(child.schema()) + 4).sum::<u64>()
         }
-        (None, _) => 1,
     }
 }
 

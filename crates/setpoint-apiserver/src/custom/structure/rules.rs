@@ -69,7 +69,7 @@ const NAMED: usize = 4;
 fn costs(rules: &Rules, at: &str, causes: &mut Vec<Cause>) {
     let mut costs = rules.costs();
     for (path, cost) in costs.iter().filter(|(_, cost)| *cost > RULE_LIMIT) {
-        let what = if path.ends_with(".rule") { "rule" } else { "messageExpression" };
+        let what = path.rsplit('.').next().unwrap_or_default();
         let detail = exceeded(&format!("estimated {what} cost"), *cost, RULE_LIMIT);
         causes.push(Cause::forbidden(format!("{at}.{path}"), &detail));
     }
