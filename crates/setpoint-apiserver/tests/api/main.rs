@@ -14,3 +14,4 @@ mod objects;
 mod pods;
 mod races;
 mod watches;
+mod webhooks;
