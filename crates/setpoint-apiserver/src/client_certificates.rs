@@ -4,6 +4,7 @@
 //! The handshake only proves that the client has the certificate's key, so that a client whose certificate is not accepted may
 //! still come with a token, and otherwise reads 401. Whether it is accepted is decided here.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 use x509_parser::oid_registry::{Oid, asn1_rs::oid};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
 use crate::certificates::CertificateError;
 use crate::identity::Identity;
@@ -69,26 +70,27 @@ impl Clients {
         }
         let Ok((_, parsed)) = X509Certificate::from_der(leaf) else { return Shown::Wrong };
         let subject = parsed.subject();
-        let texts = |values: Vec<Result<&str, _>>| -> Vec<String> {
-            values
-                .into_iter()
-                .filter_map(|value: Result<&str, x509_parser::error::X509Error>| value.ok())
-                .map(str::to_owned)
-                .collect()
-        };
-        let names = texts(subject.iter_common_name().map(|value| value.as_str()).collect());
+        let names = texts(subject.iter_common_name());
         // Of several, the last counts, as in Go's `pkix.Name`.
         let Some(name) = names.into_iter().rfind(|name| !name.is_empty()) else { return Shown::Nothing };
-        let groups = texts(subject.iter_organization().map(|value| value.as_str()).collect());
-        let uid = texts(subject.iter_by_oid(&UID).map(|value| value.as_str()).collect());
+        let groups = texts(subject.iter_organization());
+        let uid = texts(subject.iter_by_oid(&UID));
         let digest = Sha256::digest(leaf);
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = digest.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a String never fails.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         let mut identity = Identity::new(name, groups);
         identity.uid = uid.into_iter().next().unwrap_or_default();
         identity.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={digest}")]);
         let end = parsed.validity().not_after.timestamp();
         Shown::User { identity, until: Timestamp::from_second(end).unwrap_or(Timestamp::MAX) }
     }
+}
+
+fn texts<'a>(values: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>) -> Vec<String> {
+    values.filter_map(|value| value.as_str().ok()).map(str::to_owned).collect()
 }
 
 /// The handshake's part: asks for a certificate and accepts any whose key the client has.

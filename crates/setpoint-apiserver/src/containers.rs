@@ -1,6 +1,12 @@
-//! Logs of containers and commands in them: requests that the agent of the pod's node answers.
+//! Logs of containers, commands in them and connections to them: requests that the agent of the pod's node answers.
 
 mod exec;
+mod port_forward;
+mod proxy;
+mod spdy;
+mod web_socket;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
@@ -13,7 +19,9 @@ use crate::object::Metadata;
 use crate::render::respond;
 use crate::status::{Result, Status};
 
-pub(crate) use self::exec::exec;
+pub(crate) use self::exec::{attach, exec};
+pub(crate) use self::port_forward::port_forward;
+pub(crate) use self::proxy::proxy;
 
 /// Answers a request for a container's log.
 pub(crate) async fn logs(call: &Call<'_>) -> Result<Response<Body>> {
@@ -43,20 +51,14 @@ pub(crate) async fn logs(call: &Call<'_>) -> Result<Response<Body>> {
 }
 
 /// The container that a request names, and the agent that has it; `None` for a pod without a node.
-fn find(call: &Call<'_>) -> Result<Option<(std::sync::Arc<dyn Kubelet>, ContainerRef)>> {
+fn find(call: &Call<'_>) -> Result<Option<(Arc<dyn Kubelet>, ContainerRef)>> {
     let pod = call.inner.registry.get(&call.place)?;
     let container = container(&pod.value, call.query.get("container"))?;
     let node = pod.value["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
         return Ok(None);
     }
-    let kubelet = call.inner.kubelets.read().get(node).cloned();
-    let kubelet = kubelet.ok_or_else(|| {
-        Status::internal(format!(
-            "no agent of node {node:?}, which has pod {:?}, is connected",
-            call.place.name
-        ))
-    })?;
+    let kubelet = agent(call, node)?;
     let container = ContainerRef {
         namespace: call.place.namespace.clone(),
         pod: call.place.name.clone(),
@@ -64,6 +66,15 @@ fn find(call: &Call<'_>) -> Result<Option<(std::sync::Arc<dyn Kubelet>, Containe
         container,
     };
     Ok(Some((kubelet, container)))
+}
+
+/// The agent of a node.
+fn agent(call: &Call<'_>, node: &str) -> Result<Arc<dyn Kubelet>> {
+    let kubelet = call.inner.kubelets.read().get(node).cloned();
+    kubelet.ok_or_else(|| {
+        let name = &call.place.name;
+        Status::internal(format!("no agent of node {node:?}, which has {name:?}, is connected"))
+    })
 }
 
 /// The named container, or the only one, or the one that an annotation makes the default.

@@ -264,6 +264,9 @@ impl Call<'_> {
             }
             ("log", "get") => containers::logs(&self).await,
             ("exec", "get" | "create") => containers::exec(&mut self).await,
+            ("attach", "get" | "create") => containers::attach(&mut self).await,
+            ("portforward", "get" | "create") => containers::port_forward(&mut self),
+            ("proxy", _) => containers::proxy(&mut self).await,
             ("binding", "create") => {
                 let (body, options, warnings) = self.posted(&self.place, ("", "v1", "Binding")).await?;
                 self.answered(self.inner.registry.bind(&self.place, &body, &options).await, warnings)

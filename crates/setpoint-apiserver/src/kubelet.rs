@@ -1,6 +1,7 @@
-//! What the API server needs of the agent on a node: logs and exec of its containers.
+//! What the API server needs of the agent on a node: logs and exec of its containers, connections to its pods.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -31,7 +32,23 @@ pub trait Kubelet: Send + Sync + 'static {
         container: ContainerRef,
         options: ExecOptions,
     ) -> BoxFuture<'_, Result<ExecSession, KubeletError>>;
+
+    /// Opens a TCP connection to a port of a pod, from the node's side of the pod network: for port-forward and the subresource
+    /// `proxy`. The provided implementation is for agents whose pods have no network.
+    ///
+    /// # Errors
+    /// When nothing listens there, or the agent has no network.
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Connection>, KubeletError>> {
+        let error =
+            KubeletError::Unsupported(format!("{address} cannot be reached: this node has no network"));
+        Box::pin(std::future::ready(Err(error)))
+    }
 }
+
+/// A stream of bytes both ways; every such stream is one.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// A container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -54,6 +54,8 @@ pub use certificates::CertificateError;
 pub use https::Serving;
 pub use identity::Identity;
 pub use in_process::InProcess;
-pub use kubelet::{ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions};
+pub use kubelet::{
+    Connection, ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions,
+};
 pub use server::{ApiServer, Builder, FirstUses, ResourceName};
 pub use webhooks::{WebhookAnswer, WebhookServer};

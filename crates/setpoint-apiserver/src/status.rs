@@ -430,6 +430,11 @@ impl Status {
         Self::new(501, "NotImplemented", why)
     }
 
+    /// What an answer depends on does not answer.
+    pub(crate) fn service_unavailable(why: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", why)
+    }
+
     /// What Setpoint does not have; `what` names it.
     pub(crate) fn not_implemented(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("{what} is not implemented by this API server (Setpoint)"))

@@ -1,27 +1,23 @@
-//! `exec` over a WebSocket: one connection, a channel number before each message
+//! `exec` and `attach` over a WebSocket: one connection, a channel number before each message
 //! (`k8s.io/apimachinery/pkg/util/remotecommand/constants.go`, protocols v4 and v5).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::{Either, select};
-use futures::stream::{SplitSink, SplitStream};
+use futures::stream::{BoxStream, SplitSink, SplitStream};
 use futures::{FutureExt, SinkExt, StreamExt};
-use http::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
-use http::{Request, Response, StatusCode};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
+use http::Response;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use super::web_socket::{Socket, handshake};
 use super::{failure, find};
 use crate::body::Body;
 use crate::dispatch::Call;
-use crate::kubelet::{ExecExit, ExecOptions, ExecSession, KubeletError};
+use crate::kubelet::{ExecExit, ExecOptions, ExecSession, KubeletError, LogOptions};
 use crate::status::{Result, Status};
 
 const STDIN: u8 = 0;
@@ -38,8 +34,6 @@ const V4: &str = "v4.channel.k8s.io";
 /// How many messages may wait for a slow client.
 const PENDING: usize = 32;
 const CHUNK: usize = 32 * 1024;
-
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Starts a command and turns the connection into its terminal.
 pub(crate) async fn exec(call: &mut Call<'_>) -> Result<Response<Body>> {
@@ -59,55 +53,42 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Result<Response<Body>> {
     let Some((kubelet, container)) = find(call)? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.place.name)));
     };
-    let (protocol, accept) = handshake(&call.parts.headers)?;
+    let accepted = handshake(&call.parts.headers, &[V5, V4])?;
     // For the same reason a command that cannot be started ends on the error channel.
     let session = kubelet.exec(container, options.clone()).await.unwrap_or_else(failed);
-    let mut upgrade = Request::new(());
-    if let Some(pending) = call.parts.extensions.remove::<hyper::upgrade::OnUpgrade>() {
-        upgrade.extensions_mut().insert(pending);
-    }
-    tokio::spawn(async move {
-        // A client that goes away before the switch gets nothing, and the command ends with the session.
-        let Ok(upgraded) = hyper::upgrade::on(&mut upgrade).await else { return };
-        let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
-        run(socket, session, &options.command).await;
-    });
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
-    headers.insert("sec-websocket-accept", HeaderValue::from_str(&accept).map_err(Status::internal)?);
-    Ok(response)
+    accepted.switch(call, |socket| async move { run(socket, session, &options.command).await })
 }
 
-/// The protocol to speak and the proof that we understood.
-fn handshake(headers: &HeaderMap) -> Result<(&'static str, String)> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let upgrade = text("upgrade");
-    if !upgrade.eq_ignore_ascii_case("websocket") {
-        return Err(Status::bad_request(format!(
-            "exec needs an upgrade to a WebSocket (asked for {upgrade:?}; SPDY is not implemented by this API server)"
-        )));
-    }
-    let key = text("sec-websocket-key");
-    if key.is_empty() {
-        return Err(Status::bad_request("the upgrade request has no Sec-WebSocket-Key"));
-    }
-    let offered = headers
-        .get_all("sec-websocket-protocol")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .collect::<Vec<_>>();
-    let protocol = [V5, V4].into_iter().find(|known| offered.contains(known)).ok_or_else(|| {
-        Status::bad_request(format!(
-            "none of the offered protocols is known: {offered:?}; known are {V5} and {V4}"
-        ))
-    })?;
-    Ok((protocol, derive_accept_key(key.as_bytes())))
+/// Turns the connection into what a container writes from now on.
+pub(crate) async fn attach(call: &mut Call<'_>) -> Result<Response<Body>> {
+    let Some((kubelet, container)) = find(call)? else {
+        return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.place.name)));
+    };
+    let accepted = handshake(&call.parts.headers, &[V5, V4])?;
+    let session = if call.query.flag("stdin") {
+        let why = "the standard input of a running container cannot be attached to in this cluster";
+        failed(KubeletError::Unsupported(why.to_owned()))
+    } else {
+        let options = LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() };
+        kubelet.logs(container, options).await.map_or_else(failed, output)
+    };
+    accepted.switch(call, |socket| async move { run(socket, session, &[]).await })
+}
+
+/// The session of a log that goes on as long as its container.
+fn output(mut log: BoxStream<'static, Bytes>) -> ExecSession {
+    let (ours, theirs) = tokio::io::duplex(CHUNK);
+    tokio::spawn(async move {
+        let mut ours = ours;
+        while let Some(piece) = log.next().await {
+            // The client is gone.
+            if ours.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    let exit = std::future::ready(Ok(ExecExit { code: 0 })).boxed();
+    ExecSession { stdin: None, stdout: Some(Box::new(theirs)), stderr: None, resize: None, exit }
 }
 
 /// Moves bytes between client and command until the command ends or the client goes.

@@ -1,5 +1,7 @@
 //! Logs and commands of pods that are real processes.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 
 use crate::dev::{Dev, contains, text};
@@ -62,10 +64,88 @@ fn logs_and_commands() {
     let back = dev.path("back").display().to_string();
     dev.ok(&format!("cp talk:/tmp/there {back} -c main"));
     assert_eq!(std::fs::read_to_string(back).unwrap(), "and back\n");
-    contains(&dev.fails("attach talk -c main", ""), &["not implemented by this API server"]);
-    contains(&dev.fails("port-forward pod/talk :80", ""), &["not implemented by this API server"]);
+    dev.start_command("attach talk -c main").line(&["line "]);
 
     a_terminal(&dev);
+}
+
+const WEB: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  containers:
+  - name: main
+    image: 'debian:12'
+    ports: [{containerPort: 8080}]
+    command:
+    - perl
+    - -MIO::Socket::INET
+    - -e
+    - |
+      my $server = IO::Socket::INET->new(LocalPort => 8080, Listen => 9, ReuseAddr => 1) or die;
+      while (my $client = $server->accept) {
+        my $line = <$client>;
+        while (my $header = <$client>) { last if $header =~ /^\r?\n$/ }
+        my $body = "asked: $line";
+        print $client "HTTP/1.1 200 OK\r\nX-Mine: yes\r\nConnection: close\r\nContent-Length: ", length $body, "\r\n\r\n$body";
+        close $client;
+      }
+    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+"#;
+
+/// An HTTP request over a forwarded port; what comes back.
+fn ask(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn connections_to_ports() {
+    let Some(dev) = Dev::with_nodes("process") else { return };
+    dev.ok_with("apply -f -", WEB);
+    dev.ok("wait pod/web --for=condition=Ready --timeout=60s");
+
+    let mut forward = dev.start_command("port-forward pod/web :8080 :81");
+    let local = |line: &str| -> u16 {
+        line.split(':').nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap()
+    };
+    let web = local(&forward.line(&["Forwarding from 127.0.0.1:", "-> 8080"]));
+    let nothing = local(&forward.line(&["Forwarding from 127.0.0.1:", "-> 81"]));
+    for number in 0..20 {
+        contains(&ask(web, &format!("/{number}")), &["200 OK", &format!("asked: GET /{number} HTTP/1.1")]);
+    }
+    // Nothing listens there: this connection ends, and kubectl ends with it.
+    let mut refused = TcpStream::connect(("127.0.0.1", nothing)).unwrap();
+    let mut said = Vec::new();
+    drop(refused.read_to_end(&mut said));
+    assert!(said.is_empty(), "{said:?}");
+    drop(forward);
+
+    let mut service = dev.start_command("port-forward service/web :80");
+    let web = local(&service.line(&["Forwarding from 127.0.0.1:"]));
+    contains(&ask(web, "/through-the-service"), &["asked: GET /through-the-service"]);
+
+    let proxied = |path: &str| dev.ok(&format!("get --raw /api/v1/namespaces/default/{path}"));
+    assert_eq!(proxied("pods/web/proxy/a/b?c=d"), "asked: GET /a/b?c=d HTTP/1.1\r\n");
+    assert_eq!(proxied("pods/web:8080/proxy/"), "asked: GET / HTTP/1.1\r\n");
+    assert_eq!(proxied("services/web:http/proxy/x"), "asked: GET /x HTTP/1.1\r\n");
+    contains(
+        &dev.fails("get --raw /api/v1/namespaces/default/services/web:nope/proxy/", ""),
+        &["no service port \"nope\" found for service \"web\""],
+    );
+    contains(
+        &dev.fails("get --raw /api/v1/namespaces/default/pods/web:81/proxy/", ""),
+        &["error trying to reach service"],
+    );
 }
 
 /// `exec -it` in a terminal that `script` makes: its size and the status arrive.

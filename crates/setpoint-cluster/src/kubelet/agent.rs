@@ -1,5 +1,6 @@
-//! A node as the API server sees it: the way to logs and exec.
+//! A node as the API server sees it: the way to logs, exec and ports.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -8,7 +9,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use setpoint_apiserver::{
-    ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions as WantedLog,
+    Connection, ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError,
+    LogOptions as WantedLog,
 };
 use tokio::sync::mpsc;
 
@@ -82,6 +84,15 @@ impl<R: Runtime> Kubelet for Agent<R> {
                     .map(|exit| exit.map(|code| ExecExit { code }).map_err(|error| refused(&error)))
                     .boxed(),
             })
+        }
+        .boxed()
+    }
+
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Connection>, KubeletError>> {
+        async move {
+            let connection = self.node()?.runtime().dial(address).await;
+            let connection = connection.map_err(|error| KubeletError::Failed(error.to_string()))?;
+            Ok(Box::new(connection) as Box<dyn Connection>)
         }
         .boxed()
     }
