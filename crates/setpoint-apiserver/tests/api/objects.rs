@@ -229,12 +229,8 @@ async fn an_event_is_the_same_in_both_groups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_be_ignored_is_refused_by_name() {
+async fn a_body_over_the_limit_is_refused() {
     let client = Client::admin(&server());
-    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
-    let service = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.example.com"}});
-    let refused = client.post(services, &service).await.expect(501);
-    assert!(refused["message"].as_str().unwrap().contains("API aggregation"), "{refused:#}");
     let big = json!({"x": "y".repeat(4 << 20)});
     client.post(MAPS, &map("big", &big)).await.expect(413);
 }
@@ -294,7 +290,12 @@ async fn no_client_is_drowned_in_warnings() {
     let mut object = map("b", &json!({}));
     object["x".repeat(100_000)] = 1.into();
     let answer = client.post(MAPS, &object).await;
-    assert!(answer.warnings().is_empty());
+    let warnings = answer.warnings();
+    assert!(
+        warnings.len() == 1 && warnings[0].len() < 300,
+        "{} warnings, not one that is cut",
+        warnings.len()
+    );
     answer.expect(201);
 }
 
