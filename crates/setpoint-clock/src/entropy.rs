@@ -57,8 +57,15 @@ impl Entropy {
         let bits = self.0.lock().u128(..);
         let bits = bits & !(0xf << 76) | (0x4 << 76);
         let bits = bits & !(0x3 << 62) | (0x2 << 62);
-        let hex = format!("{bits:032x}");
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        let mut text = String::with_capacity(36);
+        for place in 0..32_u32 {
+            if matches!(place, 8 | 12 | 16 | 20) {
+                text.push('-');
+            }
+            let digit = (bits >> (124 - 4 * place)) & 0xf;
+            text.push(char::from(b"0123456789abcdef"[digit as usize]));
+        }
+        text
     }
 }
 

@@ -55,12 +55,28 @@ fn is_zero(schema: &Schema, value: &Value) -> bool {
 /// An object of a built-in kind with all the fields that its Go type always has: `status: {}`, `template: {…}`, and `null` for lists and scalars without
 /// `omitempty`. Objects of custom resources are what they are.
 pub(crate) fn with_structs<'a>(schema: &Schema, value: &'a Value) -> Cow<'a, Value> {
-    if !schema.node.builtin {
+    if !schema.node.builtin || is_complete(schema, value) {
         return Cow::Borrowed(value);
     }
     let mut value = value.clone();
     complete(schema, &mut value);
     Cow::Owned(value)
+}
+
+/// Whether [`complete`] would add nothing.
+fn is_complete(schema: &Schema, value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            let mut always =
+                schema.node.presence.iter().filter(|(_, presence)| **presence == Presence::Always);
+            always.all(|(name, _)| fields.contains_key(*name))
+                && fields
+                    .iter()
+                    .all(|(name, value)| schema.field(name).is_none_or(|below| is_complete(below, value)))
+        }
+        Value::Array(items) => items.iter().all(|item| is_complete(schema.item(), item)),
+        _ => true,
+    }
 }
 
 fn complete(schema: &Schema, value: &mut Value) {

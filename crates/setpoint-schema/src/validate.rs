@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
+use keyed_lists::Trail;
+
 pub use formats::is_known_format;
 
 use crate::{
@@ -24,7 +26,7 @@ pub fn validate(schema: &Schema, value: &Value, path: &FieldPath) -> Vec<FieldEr
     let mut check = Check::at(path.as_str());
     check.value(schema, value, None);
     let mut errors = check.errors;
-    keyed_lists::check(schema, value, path, &mut errors);
+    keyed_lists::check(schema, value, &Trail::Start(path), &mut errors);
     errors
 }
 
@@ -36,9 +38,9 @@ pub fn validate_update(schema: &Schema, value: &Value, old: &Value, path: &Field
     check.value(schema, value, Some(old));
     let mut errors = check.errors;
     let mut repeated_before = Vec::new();
-    keyed_lists::check(schema, old, path, &mut repeated_before);
+    keyed_lists::check(schema, old, &Trail::Start(path), &mut repeated_before);
     if repeated_before.is_empty() {
-        keyed_lists::check(schema, value, path, &mut errors);
+        keyed_lists::check(schema, value, &Trail::Start(path), &mut errors);
     }
     errors
 }
@@ -109,8 +111,8 @@ impl Check {
             (false, Some(kind)) => std::slice::from_ref(kind),
             (false, None) => return,
         };
-        let names: Vec<&str> = expected.iter().map(|kind| kind.name()).collect();
-        let names = names.join(",");
+        // Only for an error: this is done for every value of every write.
+        let names = || expected.iter().map(|kind| kind.name()).collect::<Vec<&str>>().join(",");
         let mut mismatch = |names: &str, found: &str| {
             let detail = format!("{} in body must be of type {names}: {found:?}", self.path);
             let path = FieldPath::from(self.path.as_str());
@@ -120,7 +122,7 @@ impl Check {
         let (found, found_format) = match value {
             Value::Null => {
                 if !schema.node.nullable {
-                    mismatch(&names, "null");
+                    mismatch(&names(), "null");
                 }
                 return;
             }
@@ -138,7 +140,7 @@ impl Check {
         match self_format(schema) {
             Some(format) if !textual && !fits && found_format != format => mismatch(format, found_format),
             Some(_) if !numeric && textual => {}
-            _ if !fits => mismatch(&names, found.name()),
+            _ if !fits => mismatch(&names(), found.name()),
             _ => {}
         }
     }

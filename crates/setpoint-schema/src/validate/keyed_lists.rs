@@ -8,15 +8,34 @@ use crate::{
     schema::{Additional, ListType, Schema},
 };
 
+/// The way to a value; a path is only made of it for an error.
+pub(super) enum Trail<'a> {
+    Start(&'a FieldPath),
+    Child(&'a Self, &'a str),
+    Key(&'a Self, &'a str),
+    Index(&'a Self, usize),
+}
+
+impl Trail<'_> {
+    fn path(&self) -> FieldPath {
+        match self {
+            Self::Start(path) => (*path).clone(),
+            Self::Child(parent, name) => parent.path().child(name),
+            Self::Key(parent, key) => parent.path().key(key),
+            Self::Index(parent, index) => parent.path().index(*index),
+        }
+    }
+}
+
 /// Reports the first repetition of each value of a set and of each key of a list map.
-pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+pub(super) fn check(schema: &Schema, value: &Value, trail: &Trail<'_>, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match (schema.node.properties.get(name), &schema.node.additional) {
-                    (Some(child), _) => descend(child.schema(), value, || path.child(name), errors),
+                    (Some(child), _) => check(child.schema(), value, &Trail::Child(trail, name), errors),
                     (None, Additional::Schema(child)) => {
-                        descend(child.schema(), value, || path.key(name), errors);
+                        check(child.schema(), value, &Trail::Key(trail, name), errors);
                     }
                     _ => {}
                 }
@@ -27,7 +46,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
                 ListType::Atomic => {}
                 ListType::Set => {
                     for index in repeated(items) {
-                        errors.push(FieldError::duplicate(&path.index(index), items[index].clone()));
+                        errors.push(FieldError::duplicate(&trail.path().index(index), items[index].clone()));
                     }
                 }
                 ListType::Map(keys) => {
@@ -35,27 +54,20 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
                         items.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null())
                     {
                         let detail = "must be an object for an array of list-type map";
-                        errors.push(FieldError::invalid(&path.index(index), item.clone(), detail));
+                        errors.push(FieldError::invalid(&trail.path().index(index), item.clone(), detail));
                         return;
                     }
                     let keys: Vec<Value> = items.iter().map(|item| key_of(item, keys)).collect();
                     for index in repeated(&keys) {
-                        errors.push(FieldError::duplicate(&path.index(index), keys[index].clone()));
+                        errors.push(FieldError::duplicate(&trail.path().index(index), keys[index].clone()));
                     }
                 }
             }
             for (index, item) in items.iter().enumerate() {
-                descend(schema.item(), item, || path.index(index), errors);
+                check(schema.item(), item, &Trail::Index(trail, index), errors);
             }
         }
         _ => {}
-    }
-}
-
-/// Goes into lists and maps only, so that no path is made for a scalar.
-fn descend(schema: &Schema, value: &Value, path: impl FnOnce() -> FieldPath, errors: &mut Vec<FieldError>) {
-    if matches!(value, Value::Object(_) | Value::Array(_)) {
-        check(schema, value, &path(), errors);
     }
 }
 
