@@ -77,6 +77,9 @@ impl GarbageCollector {
         if let Some(owner) = self.graph.get(&reference.uid) {
             return Ok(state(&owner));
         }
+        if self.graph.is_absent(&reference.uid) {
+            return Ok(Owner::Absent);
+        }
         // Not seen yet, or of a kind that nobody used: only the API server knows that it is absent.
         let (group, version) = reference.api_version.rsplit_once('/').unwrap_or(("", &reference.api_version));
         let gvk = GroupVersionKind::gvk(group, version, &reference.kind);
@@ -91,6 +94,9 @@ impl GarbageCollector {
         let key = Key { namespace, name: reference.name.clone() };
         let owner = cx.resource::<Metadata>(&resource).live(key).await?;
         let owner = owner.filter(|owner| owner.uid().as_deref() == Some(&reference.uid));
+        if owner.is_none() {
+            self.graph.note_absent(&reference.uid);
+        }
         Ok(owner.map_or(Owner::Absent, |owner| state(&owner.metadata)))
     }
 

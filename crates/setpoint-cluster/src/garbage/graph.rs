@@ -1,6 +1,6 @@
 //! Who owns whom, over all kinds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use futures::Stream;
@@ -28,9 +28,31 @@ struct State {
     uids: BTreeMap<(Kind, Key), String>,
     dependents: BTreeMap<String, BTreeSet<String>>,
     wakers: BTreeMap<Kind, UnboundedSender<(Key, Cause)>>,
+    /// UIDs that the API server said are gone, the oldest first.
+    absent: VecDeque<String>,
 }
 
+/// How many of them are remembered (upstream: the garbage collector's `absentOwnerCache`).
+const ABSENT: usize = 500;
+
 impl Graph {
+    /// Remembers that there is no object of this UID: none will ever get it, so that its other dependents need not ask again.
+    pub(super) fn note_absent(&self, uid: &str) {
+        let mut state = self.0.lock();
+        if state.absent.iter().any(|known| known == uid) {
+            return;
+        }
+        if state.absent.len() == ABSENT {
+            state.absent.pop_front();
+        }
+        state.absent.push_back(uid.to_owned());
+    }
+
+    /// Whether it is known that there is no object of this UID.
+    pub(super) fn is_absent(&self, uid: &str) -> bool {
+        self.0.lock().absent.iter().any(|known| known == uid)
+    }
+
     /// What is known of the object with this UID.
     pub(super) fn get(&self, uid: &str) -> Option<Arc<ObjectMeta>> {
         self.0.lock().members.get(uid).map(|member| Arc::clone(&member.meta))
@@ -179,6 +201,16 @@ mod tests {
         let (woken_key, _) = woken.next().await.unwrap();
         assert_eq!(woken_key, key("child"));
         assert!(graph.get("owner").is_none());
+    }
+
+    #[test]
+    fn the_newest_absent_owners_are_remembered() {
+        let graph = Graph::default();
+        for n in 0..=ABSENT {
+            graph.note_absent(&n.to_string());
+            graph.note_absent(&n.to_string());
+        }
+        assert!(!graph.is_absent("0") && graph.is_absent("1") && graph.is_absent(&ABSENT.to_string()));
     }
 
     #[test]
