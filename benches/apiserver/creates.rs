@@ -18,11 +18,15 @@ const WARM_UP: u32 = 100;
 
 /// A ConfigMap with 1 KiB of data.
 pub(crate) fn config_map(name: &str) -> Vec<u8> {
-    let data = "0123456789abcdef".repeat(64);
-    let text = format!(
-        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"value":"{data}"}}}}"#
-    );
-    text.into_bytes()
+    const DATA: [u8; 1024] = [b'x'; 1024];
+    let pieces: [&[u8]; 5] = [
+        br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":""#,
+        name.as_bytes(),
+        br#""},"data":{"value":""#,
+        &DATA,
+        br#""}}"#,
+    ];
+    pieces.concat()
 }
 
 /// The path of the ConfigMaps of a namespace.

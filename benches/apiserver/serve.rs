@@ -14,7 +14,7 @@ pub(crate) fn serve(folder: Option<&Path>) -> Result<(), Failure> {
     runtime.map_err(Failure::io("make a runtime"))?.block_on(async {
         let builder = ApiServer::builder();
         let api = match folder {
-            Some(_folder) => return Err(refused(&"no folder yet")),
+            Some(folder) => builder.open(folder).map_err(|error| refused(&error))?,
             None => builder.build(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::io("listen"))?;

@@ -8,6 +8,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::client_certificates::{AskForCertificate, Clients};
@@ -35,6 +36,9 @@ pub enum CertificateError {
     /// The authorities of clients' certificates are none.
     #[error("the authorities of client certificates: {0}")]
     Clients(String),
+    /// From the data folder.
+    #[error("{0}")]
+    Store(String),
     /// From the operating system.
     #[error("the machine's source of randomness failed")]
     Randomness,
@@ -49,13 +53,30 @@ pub(crate) struct Authority {
 impl Authority {
     pub(crate) fn new() -> Result<Self, CertificateError> {
         let key = KeyPair::generate()?;
+        let certificate = Self::params()?.self_signed(&key)?;
+        let (pem, der) = (certificate.pem(), certificate.der().clone());
+        Ok(Self { issuer: Issuer::new(Self::params()?, key), certificate: der, pem })
+    }
+
+    /// The authority of an earlier process: its key in PKCS #8, and its certificate in PEM.
+    pub(crate) fn restore(key: &[u8], pem: &str) -> Result<Self, CertificateError> {
+        let key = KeyPair::try_from(key)?;
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
+            .map_err(|_| CertificateError::Certificate(rcgen::Error::CouldNotParseCertificate))?;
+        Ok(Self { issuer: Issuer::new(Self::params()?, key), certificate, pem: pem.to_owned() })
+    }
+
+    /// The key in PKCS #8, to be kept.
+    pub(crate) fn key(&self) -> Vec<u8> {
+        self.issuer.key().serialize_der()
+    }
+
+    fn params() -> Result<CertificateParams, CertificateError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, "setpoint-ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let certificate = params.self_signed(&key)?;
-        let (pem, der) = (certificate.pem(), certificate.der().clone());
-        Ok(Self { issuer: Issuer::new(params, key), certificate: der, pem })
+        Ok(params)
     }
 
     /// The authority's certificate, for clients.

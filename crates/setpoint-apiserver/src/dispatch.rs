@@ -37,7 +37,7 @@ use crate::warnings::{warn, warn_all};
 pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
     let errors = Form::of_errors(request.headers(), request.uri().query());
     let guarded = AssertUnwindSafe(route(&api, &user, request)).catch_unwind();
-    match guarded.await {
+    let response = match guarded.await {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => failure(&status, &errors),
         Err(_) => {
@@ -45,6 +45,12 @@ pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Byte
                 Status::internal("a panic while the request was answered; this is a bug in Setpoint");
             failure(&status, &errors)
         }
+    };
+    // An answer shows no more than what would survive a crash.
+    let store = &api.inner.registry.store;
+    match store.kept(store.revision()).await {
+        Ok(()) => response,
+        Err(problem) => failure(&Status::internal(&problem), &errors),
     }
 }
 

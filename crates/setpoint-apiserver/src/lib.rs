@@ -58,4 +58,5 @@ pub use kubelet::{
     Connection, ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions,
 };
 pub use server::{ApiServer, Builder, FirstUses, ResourceName};
+pub use store::OpenError;
 pub use webhooks::{WebhookAnswer, WebhookServer};

@@ -197,6 +197,10 @@ impl Form {
         first: &mut bool,
         now: Timestamp,
     ) -> Bytes {
+        if let [event @ WatchEvent::Whole(whole)] = events {
+            // What most wake-ups bring: its bytes are shared by all watchers, not copied.
+            return self.watch_line(resource, event, whole.kind, &whole.object, first, now);
+        }
         let mut lines = BytesMut::new();
         for event in events {
             let (kind, stored) = match event {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::Stream;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use setpoint_clock::{Clock, Entropy};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -25,12 +26,16 @@ use crate::in_process::InProcess;
 use crate::kubelet::{Kubelet, Kubelets};
 use crate::object::{Metadata, meta_mut};
 use crate::registry::{Admission, Registry};
-use crate::store::{Change, Expect, Key, LogLimits, Store};
+use crate::store::{Change, Expect, Key, LogLimits, OpenError, Store};
 use crate::tokens::Tokens;
 use crate::webhooks::WebhookServer;
 
 /// The namespaces of a fresh cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// The names under which the authority is kept in a data folder.
+const AUTHORITY_KEY: &str = "authority-key";
+const AUTHORITY: &str = "authority";
 
 /// An API server in this process. Clones share everything.
 ///
@@ -55,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     pub(crate) last_modes: LastModes,
     authority: OnceLock<Authority>,
+    /// Held while the authority is made, so that the one that is kept is the one that is used.
+    making: Mutex<()>,
     /// The administrator's token, made with the first kubeconfig.
     admin: OnceLock<String>,
     /// The certificates of the authorities of clients, as they were given.
@@ -124,17 +131,39 @@ impl Builder {
     /// Builds the server with what a fresh cluster has: its namespaces, roles and the Service `kubernetes`.
     /// Takes milliseconds; no socket is opened and no task started.
     pub fn build(self) -> ApiServer {
+        let store = Store::new(self.log);
+        self.with_store(store)
+    }
+
+    /// Builds a server that keeps its objects, keys and tokens in `folder`, which is made if it isn't there, and begins with those that an
+    /// earlier one left there. A write is answered when it is on disk, and nothing is shown before: after a crash, also by `kill -9`, everything is there that anybody
+    /// was told. Watches from before the start are answered with 410, as after compaction.
+    ///
+    /// The disk is written by a thread of its own, `setpoint-store`, whose time no paused clock knows. Dropping the last clone of the server waits for it.
+    ///
+    /// # Errors
+    /// When the folder cannot be written or read, is in use, or is of another version; see [`OpenError`].
+    pub fn open(self, folder: impl AsRef<Path>) -> Result<ApiServer, OpenError> {
+        let store = Store::open(self.log, folder.as_ref())?;
+        let api = self.with_store(store);
+        api.inner.registry.restore_definitions();
+        Ok(api)
+    }
+
+    fn with_store(self, store: Store) -> ApiServer {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
         let admission = Admission { service_accounts: self.service_accounts, idle: self.idle };
-        let registry = Arc::new(Registry::new(Store::new(self.log), clock, entropy, admission));
+        let tokens = Tokens::restore(&store);
+        let registry = Arc::new(Registry::new(store, clock, entropy, admission));
         seed(&registry);
         let inner = Inner {
             registry,
             kubelets: RwLock::default(),
-            tokens: Tokens::default(),
+            tokens,
             last_modes: LastModes::default(),
             authority: OnceLock::new(),
+            making: Mutex::new(()),
             admin: OnceLock::new(),
             client_ca: self.client_ca,
             clients: OnceLock::new(),
@@ -177,7 +206,22 @@ impl ApiServer {
         if let Some(authority) = self.inner.authority.get() {
             return Ok(authority);
         }
-        let made = Authority::new()?;
+        let _making = self.inner.making.lock();
+        if let Some(authority) = self.inner.authority.get() {
+            return Ok(authority);
+        }
+        let store = &self.inner.registry.store;
+        let made = match (store.secret(AUTHORITY_KEY), store.secret(AUTHORITY)) {
+            (Some(key), Some(pem)) => Authority::restore(&key, &String::from_utf8_lossy(&pem))?,
+            _ => {
+                let made = Authority::new()?;
+                let keep = |name, value: &[u8]| store.keep_secret(name, value);
+                keep(AUTHORITY_KEY, &made.key())
+                    .and_then(|()| keep(AUTHORITY, made.pem().as_bytes()))
+                    .map_err(|problem| CertificateError::Store(problem.to_string()))?;
+                made
+            }
+        };
         Ok(self.inner.authority.get_or_init(|| made))
     }
 
@@ -200,7 +244,8 @@ impl ApiServer {
         let token = if let Some(token) = self.inner.admin.get() {
             token.clone()
         } else {
-            let token = self.issue_token(Identity::admin())?;
+            let kept = self.inner.tokens.of(&Identity::admin());
+            let token = kept.map_or_else(|| self.issue_token(Identity::admin()), Ok)?;
             self.inner.admin.get_or_init(|| token).clone()
         };
         let ca = STANDARD.encode(self.ca_pem()?);
@@ -213,12 +258,22 @@ impl ApiServer {
         .to_string())
     }
 
-    /// A bearer token of `identity` that is good as long as this server lives. It is a secret.
+    /// A bearer token of `identity` that is good as long as this server lives, or its data folder. It is a secret.
     ///
     /// # Errors
-    /// When the machine has no randomness.
+    /// When the machine has no randomness, or the token cannot be kept.
     pub fn issue_token(&self, identity: Identity) -> Result<String, CertificateError> {
-        self.inner.tokens.issue(identity).map_err(|_| CertificateError::Randomness)
+        let store = &self.inner.registry.store;
+        self.inner.tokens.issue(identity, store).map_err(|status| match status.message {
+            message if message.contains("randomness") => CertificateError::Randomness,
+            message => CertificateError::Store(message),
+        })
+    }
+
+    /// Waits until objects cannot be kept any more, because the disk is full for example, and says why in one line. From then on every request is
+    /// answered with an error. Never ends for a server without a folder ([`Builder::open`]).
+    pub async fn storage_failure(&self) -> String {
+        self.inner.registry.store.failure().await.to_string()
     }
 
     /// The resources that have objects in a namespace: what has to go before the namespace can.
@@ -379,6 +434,6 @@ fn put(registry: &Registry, storage: &str, mut object: Value) {
     }
     meta.insert("creationTimestamp".to_owned(), now.into());
     let key = Key::new(object.meta("namespace"), object.meta("name"));
-    // The store is new: nothing is in the way.
+    // What is there already stays as it is.
     let _ = registry.store.write(&storage.into(), &key, Expect::Absent, Change::Put(object));
 }

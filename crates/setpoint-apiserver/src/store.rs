@@ -4,7 +4,10 @@
 //! write ──▶ writer lock: check expected revision, count up, encode once ──▶ publish: map + log ──▶ wake watchers
 //! read  ──▶ clone of an Arc of the map (a snapshot): neither waits for the other's work
 //! ```
+//!
+//! With a data folder each write also goes to disk, and answers and watches wait until what they show is there: see `disk.rs`.
 
+mod disk;
 mod log;
 mod objects;
 mod pins;
@@ -12,12 +15,15 @@ mod stored;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+pub use self::disk::OpenError;
+use self::disk::{Disk, Row};
 use self::log::Log;
 pub(crate) use self::log::{Compacted, Event, EventKind, watch_line};
 pub(crate) use self::objects::Objects;
@@ -134,10 +140,10 @@ struct Collection {
 }
 
 impl Collection {
-    fn new(limits: LogLimits) -> Self {
+    fn new(limits: LogLimits, base: u64) -> Self {
         Self {
             objects: Objects::default(),
-            log: Log::new(limits),
+            log: Log::new(limits, base),
             changed: watch::Sender::new(0),
             used: false,
         }
@@ -158,6 +164,10 @@ pub(crate) struct Store {
     state: RwLock<State>,
     pins: Pins,
     limits: LogLimits,
+    /// The revision at which this process took over: what was before is compacted. 0 for a new store.
+    base: u64,
+    /// Where objects are kept beyond this process.
+    disk: Option<Disk>,
 }
 
 /// How much history the event log of each resource keeps.
@@ -176,7 +186,66 @@ impl Default for LogLimits {
 impl Store {
     pub(crate) fn new(limits: LogLimits) -> Self {
         let state = State { revision: 1, collections: BTreeMap::new(), first_use: Vec::new() };
-        Self { writer: Mutex::new(()), state: RwLock::new(state), pins: Pins::default(), limits }
+        Self {
+            writer: Mutex::new(()),
+            state: RwLock::new(state),
+            pins: Pins::default(),
+            limits,
+            base: 0,
+            disk: None,
+        }
+    }
+
+    /// A store with what an earlier one left in `folder`, and that keeps its objects there.
+    pub(crate) fn open(limits: LogLimits, folder: &Path) -> Result<Self, OpenError> {
+        let (disk, contents) = Disk::open(folder)?;
+        // A folder in which nothing was written yet has no history to refuse.
+        let base = if contents.objects.is_empty() { 0 } else { contents.revision };
+        let mut collections: BTreeMap<Arc<str>, Collection> = BTreeMap::new();
+        for chunk in contents.objects.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let Some((resource, ..)) = chunk.first() else { continue };
+            let mut collection = Collection::new(limits, base);
+            collection.objects =
+                Objects::from_sorted(chunk.iter().map(|(_, key, stored)| (key.clone(), Arc::clone(stored))));
+            collection.used = true;
+            collections.insert(Arc::clone(resource), collection);
+        }
+        let state = State { revision: contents.revision, collections, first_use: Vec::new() };
+        Ok(Self { base, disk: Some(disk), state: RwLock::new(state), ..Self::new(limits) })
+    }
+
+    /// Waits until everything up to `revision` survives a crash. At once without a folder.
+    ///
+    /// # Errors
+    /// Why it will not.
+    pub(crate) async fn kept(&self, revision: u64) -> Result<(), Arc<str>> {
+        match &self.disk {
+            Some(disk) => disk.reached(revision).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the disk fails, and says why. For ever without a folder.
+    pub(crate) async fn failure(&self) -> Arc<str> {
+        match &self.disk {
+            Some(disk) => disk.failure().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// A key or token that an earlier process kept.
+    pub(crate) fn secret(&self, name: &str) -> Option<Vec<u8>> {
+        self.disk.as_ref()?.secret(name)
+    }
+
+    /// All of them whose names begin with `prefix`, by the rest of the name.
+    pub(crate) fn secrets(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+        self.disk.as_ref().map(|disk| disk.secrets(prefix)).unwrap_or_default()
+    }
+
+    /// Keeps a key or token for later processes. Does nothing without a folder.
+    pub(crate) fn keep_secret(&self, name: &str, value: &[u8]) -> Result<(), Arc<str>> {
+        self.disk.as_ref().map_or(Ok(()), |disk| disk.keep_secret(name, value))
     }
 
     /// The revision of the newest write of all.
@@ -202,7 +271,7 @@ impl Store {
         }
         let state = self.state.read();
         let Some(collection) = state.collections.get(resource) else {
-            return Ok(Snapshot { revision, objects: Objects::default() });
+            return self.unused(revision).map(|()| Snapshot { revision, objects: Objects::default() });
         };
         let undo = collection.log.after(revision)?;
         let mut objects = collection.objects.clone();
@@ -274,13 +343,19 @@ impl Store {
         }
         let stored = change.draft.at(revision);
         let event = Event::new(key.clone(), old, Arc::clone(&stored), change.removal);
+        if let Some(disk) = &self.disk {
+            let object = (!change.removal).then(|| Arc::clone(&stored));
+            disk.push(Row { revision, resource: Arc::clone(resource), key: key.clone(), object });
+        }
 
         let mut state = self.state.write();
         state.revision = revision;
         let State { collections, first_use, .. } = &mut *state;
         let collection = match collections.get_mut(resource) {
             Some(known) => known,
-            None => collections.entry(Arc::clone(resource)).or_insert_with(|| Collection::new(self.limits)),
+            None => collections
+                .entry(Arc::clone(resource))
+                .or_insert_with(|| Collection::new(self.limits, self.base)),
         };
         if !collection.used {
             collection.used = true;
@@ -322,9 +397,14 @@ impl Store {
         let state = self.state.read();
         let events = match state.collections.get(resource) {
             Some(collection) => collection.log.after(revision)?,
-            None => Vec::new(),
+            None => self.unused(revision).map(|()| Vec::new())?,
         };
         Ok((events, state.revision))
+    }
+
+    /// What is known of a resource that nothing is stored of: nothing of the time before this process.
+    fn unused(&self, revision: u64) -> Result<(), Compacted> {
+        if revision < self.base { Err(Compacted { oldest: self.base }) } else { Ok(()) }
     }
 
     /// Tells those who asked for [`first_uses`](Self::first_uses) of a resource again, if it was ever written to.
@@ -346,8 +426,10 @@ impl Store {
     /// A signal that fires after each write to the resource.
     pub(crate) fn subscribe(&self, resource: &Arc<str>) -> watch::Receiver<u64> {
         let mut state = self.state.write();
-        let collection =
-            state.collections.entry(Arc::clone(resource)).or_insert_with(|| Collection::new(self.limits));
+        let collection = state
+            .collections
+            .entry(Arc::clone(resource))
+            .or_insert_with(|| Collection::new(self.limits, self.base));
         collection.changed.subscribe()
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn answer(inner: &Inner, place: &Place, mut body: Value, options: &Wr
         lifetime: SignedDuration::from_secs(seconds),
         bound,
     };
-    let (token, expires) = inner.tokens.sign(&grant, registry.clock.now())?;
+    let (token, expires) = inner.tokens.sign(&grant, registry.clock.now(), &registry.store)?;
     let spec = fields(&mut body["spec"]);
     spec.entry("boundObjectRef").or_insert(Value::Null);
     spec.insert("audiences".to_owned(), json!(audiences));

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
@@ -19,10 +19,14 @@ use crate::identity::Identity;
 use crate::object::Metadata;
 use crate::registry::Registry;
 use crate::status::{Result, Status};
-use crate::store::Key;
+use crate::store::{Key, Store};
 
 /// Who signs the tokens, and the audience of this API server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// The names under which tokens and the signing key are kept in a data folder.
+const KEPT: &str = "token/";
+const KEY: &str = "service-account-key";
 
 /// The tokens that this server knows or can check.
 #[derive(Default)]
@@ -30,6 +34,8 @@ pub(crate) struct Tokens {
     users: RwLock<BTreeMap<String, Identity>>,
     /// Made when the first service account's token is signed.
     key: OnceLock<EcdsaKeyPair>,
+    /// Held while the key is made, so that the one that is kept is the one that is used.
+    making: Mutex<()>,
 }
 
 /// What a service account's token is for.
@@ -79,14 +85,56 @@ fn go_list(items: &[String]) -> String {
 }
 
 impl Tokens {
+    /// With the tokens and the key that an earlier process kept.
+    pub(crate) fn restore(store: &Store) -> Self {
+        let tokens = Self::default();
+        for (token, identity) in store.secrets(KEPT) {
+            let Ok(identity) = serde_json::from_slice::<Value>(&identity) else { continue };
+            let list = |value: &Value| -> Vec<String> {
+                value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+            };
+            let text = |field: &str| identity[field].as_str().unwrap_or_default().to_owned();
+            let extra = identity["extra"].as_object().into_iter().flatten();
+            let identity = Identity {
+                user: text("user"),
+                uid: text("uid"),
+                groups: list(&identity["groups"]),
+                extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
+            };
+            tokens.users.write().insert(token, identity);
+        }
+        if let Some(key) = store.secret(KEY) {
+            let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+            if let Ok(key) = EcdsaKeyPair::from_pkcs8(algorithm, &key, &SystemRandom::new()) {
+                // Nobody else has it yet.
+                let _ = tokens.key.set(key);
+            }
+        }
+        tokens
+    }
+
+    /// The token of a user that was kept.
+    pub(crate) fn of(&self, identity: &Identity) -> Option<String> {
+        self.users.read().iter().find(|(_, known)| *known == identity).map(|(token, _)| token.clone())
+    }
+
     /// A new token for a user.
-    pub(crate) fn issue(&self, identity: Identity) -> Result<String> {
+    pub(crate) fn issue(&self, identity: Identity, store: &Store) -> Result<String> {
         let token = random()?;
+        let Identity { user, uid, groups, extra } = &identity;
+        let kept = json!({"user": user, "uid": uid, "groups": groups, "extra": extra});
+        store
+            .keep_secret(&format!("{KEPT}{token}"), kept.to_string().as_bytes())
+            .map_err(|problem| Status::internal(&problem))?;
         self.users.write().insert(token.clone(), identity);
         Ok(token)
     }
 
-    fn key(&self) -> Result<&EcdsaKeyPair> {
+    fn key(&self, store: &Store) -> Result<&EcdsaKeyPair> {
+        if let Some(key) = self.key.get() {
+            return Ok(key);
+        }
+        let _making = self.making.lock();
         if let Some(key) = self.key.get() {
             return Ok(key);
         }
@@ -96,11 +144,17 @@ impl Tokens {
         let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).map_err(failed)?;
         let key = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random)
             .map_err(|error| Status::internal(format!("the key for service account tokens: {error}")))?;
+        store.keep_secret(KEY, document.as_ref()).map_err(|problem| Status::internal(&problem))?;
         Ok(self.key.get_or_init(|| key))
     }
 
     /// Signs a token. Also answers when it expires.
-    pub(crate) fn sign(&self, grant: &Grant<'_>, now: Timestamp) -> Result<(String, Timestamp)> {
+    pub(crate) fn sign(
+        &self,
+        grant: &Grant<'_>,
+        now: Timestamp,
+        store: &Store,
+    ) -> Result<(String, Timestamp)> {
         let expires = now.saturating_add(grant.lifetime).unwrap_or(now);
         let name = grant.account.meta("name");
         let mut kubernetes = json!({
@@ -124,7 +178,7 @@ impl Tokens {
         let head = URL_SAFE_NO_PAD.encode(json!({"alg": "ES256", "typ": "JWT"}).to_string());
         let text = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
         let signature = self
-            .key()?
+            .key(store)?
             .sign(&SystemRandom::new(), text.as_bytes())
             .map_err(|_| Status::internal("a service account token could not be signed"))?;
         Ok((format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())), expires))

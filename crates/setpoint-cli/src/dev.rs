@@ -16,10 +16,11 @@ use futures::future::{Either, select, select_all};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use setpoint_apiserver::Serving;
+use setpoint_apiserver::{OpenError, Serving};
 use setpoint_cluster::Cluster;
 use setpoint_node::{
-    JoinOptions, MachineOptions, ProcessCluster, ProcessNodes, ProxyMode, Sandbox, TemporaryFolder,
+    JoinOptions, MachineOptions, ProcessCluster, ProcessNodes, ProxyMode, Sandbox, StartError,
+    TemporaryFolder,
 };
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,7 +54,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     node_count: u8,
 
-    /// Folder for volumes, logs and the kubeconfig [default: a new one in the temporary folder, removed at the end].
+    /// Folder for the cluster's objects, volumes, logs and the kubeconfig: the next start goes on with them [default: a new one in the temporary
+    /// folder, removed at the end].
     #[arg(long, value_name = "DIR", env = "SETPOINT_DATA_DIR")]
     data_dir: Option<PathBuf>,
 
@@ -102,6 +104,10 @@ pub(crate) enum DevError {
     Sandbox(#[from] setpoint_node::EnterError),
     #[error("cannot start the cluster: {0}")]
     Cluster(String),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error("{0}")]
+    StorageFailed(String),
     #[error("cannot run {command}: {source}")]
     Command { command: String, source: io::Error },
     #[error("the machine refused: {0}")]
@@ -132,6 +138,11 @@ impl DataFolder {
         made.map_err(unusable(path.to_owned()))?;
         // The command, and whoever reads the announcement, may have another working directory.
         Ok(Self::Named(fs::canonicalize(path).map_err(unusable(path.to_owned()))?))
+    }
+
+    /// Whether what is in it is there for the next start.
+    fn stays(&self) -> bool {
+        matches!(self, Self::Named(_))
     }
 
     fn path(&self) -> &Path {
@@ -195,7 +206,24 @@ async fn serve(
 ) -> Result<ExitCode, DevError> {
     // From here on a signal ends the cluster in order.
     let mut signals = Signals::catch()?;
-    let running = ManuallyDrop::new(start(options, data.path(), nodes).await?);
+    let running = ManuallyDrop::new(start(options, data, nodes).await?);
+    let api = running.cluster.api().clone();
+    let failed = api.storage_failure();
+    match select(pin!(attend(options, data, address, &running, &mut signals)), pin!(failed)).await {
+        Either::Left((ended, _)) => ended,
+        // What it would still answer are errors.
+        Either::Right((problem, _)) => Err(DevError::StorageFailed(problem)),
+    }
+}
+
+/// Says where the cluster is and waits for a signal, or runs the command.
+async fn attend(
+    options: &Options,
+    data: &DataFolder,
+    address: SocketAddr,
+    running: &Running,
+    signals: &mut Signals,
+) -> Result<ExitCode, DevError> {
     // The command, and whoever reads the announcement, may have another working directory.
     let kubeconfig = match &options.kubeconfig {
         Some(path) => std::path::absolute(path)?,
@@ -220,31 +248,42 @@ async fn serve(
         }
         let command =
             command.spawn().map_err(|source| DevError::Command { command: program.clone(), source })?;
-        return around(command, &mut signals).await;
+        return around(command, signals).await;
     }
     announce(options, &url, &kubeconfig)?;
     signals.next().await;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(options: &Options, data: &Path, nodes: Machinery) -> Result<Running, DevError> {
+async fn start(options: &Options, data: &DataFolder, nodes: Machinery) -> Result<Running, DevError> {
     let failed = |error: &dyn std::fmt::Display| DevError::Cluster(error.to_string());
+    let (folder, keep) = (data.path(), data.stays());
     match nodes {
         Machinery::Hollow(listener) => {
-            let builder = Cluster::builder().hollow_nodes(options.node_count).data_dir(data);
-            let cluster = builder.start().await.map_err(|error| failed(&error))?;
+            let builder = Cluster::builder().hollow_nodes(options.node_count).data_dir(folder);
+            let cluster = builder.keep_objects(keep).start().await.map_err(|error| match error {
+                kube::Error::Service(source) => match source.downcast::<OpenError>() {
+                    Ok(store) => DevError::Store(*store),
+                    Err(source) => failed(&source),
+                },
+                other => failed(&other),
+            })?;
             let serving = cluster.api().serve(listener).map_err(|error| failed(&error))?;
             Ok(Running { cluster, _serving: vec![serving], processes: None })
         }
         Machinery::Process(sandbox) => {
             let machine = MachineOptions {
-                data_dir: data.to_owned(),
+                data_dir: folder.to_owned(),
+                keep_objects: keep,
                 images_dir: options.images_dir.clone(),
                 proxy_mode: ProxyMode::Nftables,
             };
             let join = JoinOptions { nodes: options.node_count, ..JoinOptions::default() };
             let running = ProcessCluster::start(sandbox, &machine, &join).await;
-            let ProcessCluster { cluster, nodes, serving, .. } = running.map_err(|error| failed(&error))?;
+            let ProcessCluster { cluster, nodes, serving, .. } = running.map_err(|error| match error {
+                StartError::Store(store) => DevError::Store(store),
+                other => failed(&other),
+            })?;
             Ok(Running { cluster, _serving: serving, processes: Some(nodes) })
         }
     }

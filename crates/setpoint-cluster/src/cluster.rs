@@ -57,6 +57,7 @@ pub struct ClusterBuilder {
     entropy: Option<Entropy>,
     volume_refresh: Duration,
     data_dir: PathBuf,
+    keep_objects: bool,
 }
 
 /// A cluster that runs in this process until it is dropped.
@@ -127,16 +128,31 @@ impl ClusterBuilder {
         self
     }
 
+    /// Whether the objects, keys and tokens of the cluster are kept in the data folder, to go on with at the next start: see
+    /// [`setpoint_apiserver::Builder::open`]. Pods that ran are started again then, in new sandboxes. Not for paused clocks. Default: no.
+    pub fn keep_objects(mut self, keep: bool) -> Self {
+        self.keep_objects = keep;
+        self
+    }
+
     /// Starts it. Needs a tokio runtime; a current-thread one with a paused clock will do.
+    ///
+    /// # Errors
+    /// When the API server refuses what the cluster needs; [`kube::Error::Service`] with a [`setpoint_apiserver::OpenError`] when the data folder
+    /// cannot be used to keep objects.
     pub async fn start(self) -> kube::Result<Cluster> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
-        let api = ApiServer::builder()
+        let builder = ApiServer::builder()
             .clock(clock)
             .entropy(entropy.clone())
             .service_accounts(true)
-            .idle_kinds(IDLE)
-            .build();
+            .idle_kinds(IDLE);
+        let api = if self.keep_objects {
+            builder.open(&self.data_dir).map_err(|error| kube::Error::Service(error.into()))?
+        } else {
+            builder.build()
+        };
         let client = Client::new(api.service(Identity::admin()), "default");
         let (recorder, recording) = Recorder::new(client.clone(), clock);
         let runtime = ControllerRuntime::builder(client.clone())
@@ -223,6 +239,7 @@ impl Cluster {
             entropy: None,
             volume_refresh: Duration::from_secs(60),
             data_dir: PathBuf::from("/var/lib/setpoint"),
+            keep_objects: false,
         }
     }
 

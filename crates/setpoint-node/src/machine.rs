@@ -27,6 +27,8 @@ use crate::tool;
 pub struct MachineOptions {
     /// Directory for what pods leave on disk: logs, volumes. It is created if missing.
     pub data_dir: PathBuf,
+    /// Whether the objects of the cluster are kept there, too, to go on with at the next start.
+    pub keep_objects: bool,
     /// Directory with unpacked root file systems as images, each named `NAME_TAG`; none = only what is
     /// installed on the machine.
     pub images_dir: Option<PathBuf>,
@@ -37,7 +39,12 @@ pub struct MachineOptions {
 impl MachineOptions {
     /// Only what is installed on the machine, and nftables where there is.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: data_dir.into(), images_dir: None, proxy_mode: ProxyMode::default() }
+        Self {
+            data_dir: data_dir.into(),
+            keep_objects: false,
+            images_dir: None,
+            proxy_mode: ProxyMode::default(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use setpoint_apiserver::Serving;
+use setpoint_apiserver::{OpenError, Serving};
 use setpoint_cluster::Cluster;
 
 use crate::join::{JoinError, JoinOptions, ProcessNodes};
@@ -29,6 +29,9 @@ pub enum StartError {
     /// The API server does not do what the cluster needs of it.
     #[error("the API server: {0}")]
     Api(#[from] Box<kube::Error>),
+    /// The data folder cannot be used to keep objects.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// The API server cannot be served on a listener.
     #[error("serving the API server: {0}")]
     Serve(#[from] io::Error),
@@ -38,6 +41,19 @@ pub enum StartError {
     /// The nodes.
     #[error(transparent)]
     Join(#[from] JoinError),
+}
+
+impl StartError {
+    fn of_cluster(error: kube::Error) -> Self {
+        let error = match error {
+            kube::Error::Service(source) => match source.downcast::<OpenError>() {
+                Ok(store) => return Self::Store(*store),
+                Err(source) => kube::Error::Service(source),
+            },
+            other => other,
+        };
+        Self::Api(Box::new(error))
+    }
 }
 
 impl ProcessCluster {
@@ -52,9 +68,10 @@ impl ProcessCluster {
         let cluster = Cluster::builder()
             .hollow_nodes(0)
             .data_dir(&machine.data_dir)
+            .keep_objects(machine.keep_objects)
             .start()
             .await
-            .map_err(|error| StartError::Api(Box::new(error)))?;
+            .map_err(StartError::of_cluster)?;
         let serving = listeners
             .into_iter()
             .map(|listener| cluster.api().serve(listener))

@@ -192,6 +192,20 @@ impl Registry {
         }
     }
 
+    /// Serves what an earlier process left, and goes on with what it had begun.
+    pub(crate) fn restore_definitions(&self) {
+        self.refresh_definitions();
+        let definitions = self.store.snapshot(custom::STORAGE);
+        for (key, stored) in definitions.objects.iter() {
+            if stored.value.is_deleting() {
+                self.clean_up(&key.name);
+            } else {
+                self.settle_names(&key.name);
+            }
+        }
+        self.refresh_definitions();
+    }
+
     /// Serves exactly what the stored definitions say.
     pub(super) fn refresh_definitions(&self) {
         let mut installed = self.installed.lock();

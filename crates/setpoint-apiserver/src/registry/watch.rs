@@ -128,6 +128,13 @@ impl Registry {
 impl WatchStream {
     /// The next events, at least one; `None` when the watch is over.
     pub(crate) async fn next(&mut self) -> Option<Vec<WatchEvent>> {
+        let events = self.next_written().await?;
+        // A watch shows nothing that a crash could undo. When the disk fails it ends.
+        self.registry.store.kept(self.position).await.ok()?;
+        Some(events)
+    }
+
+    async fn next_written(&mut self) -> Option<Vec<WatchEvent>> {
         if !self.initial.is_empty() {
             let initial = std::mem::take(&mut self.initial);
             return Some(self.converted_initial(initial).await);

@@ -87,8 +87,9 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(limits: LogLimits) -> Self {
-        Self { events: VecDeque::new(), bytes: 0, compacted: 0, limits }
+    /// A log that begins after `base`.
+    pub(super) fn new(limits: LogLimits, base: u64) -> Self {
+        Self { events: VecDeque::new(), bytes: 0, compacted: base, limits }
     }
 
     /// Adds an event, and gives back those that no longer fit.

@@ -143,17 +143,48 @@ fn write_map<'a>(
         if index > 0 {
             bytes.push(b',');
         }
-        // Writing to memory does not fail.
-        let _ = serde_json::to_writer(&mut *bytes, entry.0);
+        write_text(bytes, entry.0);
         bytes.push(b':');
         write_value(bytes, entry);
     }
     bytes.push(b'}');
 }
 
+/// As serde_json writes it.
 fn write(bytes: &mut Vec<u8>, value: &Value) {
-    // Writing to memory does not fail.
-    let _ = serde_json::to_writer(bytes, value);
+    match value {
+        Value::String(text) => write_text(bytes, text),
+        Value::Object(fields) => {
+            let mut entries = fields.iter().map(|(name, value)| (name.as_str(), value));
+            write_map(bytes, &mut entries, |bytes, (_, value)| write(bytes, value));
+        }
+        Value::Array(items) => {
+            bytes.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    bytes.push(b',');
+                }
+                write(bytes, item);
+            }
+            bytes.push(b']');
+        }
+        // Writing to memory does not fail.
+        plain => drop(serde_json::to_writer(bytes, plain)),
+    }
+}
+
+fn write_text(bytes: &mut Vec<u8>, text: &str) {
+    // Most texts need no escapes; to look for one in all bytes at once is much faster than to copy them one by one.
+    let special =
+        text.bytes().fold(false, |special, byte| special | (byte < 0x20) | (byte == b'"') | (byte == b'\\'));
+    if special {
+        // Writing to memory does not fail.
+        drop(serde_json::to_writer(bytes, text));
+        return;
+    }
+    bytes.push(b'"');
+    bytes.extend_from_slice(text.as_bytes());
+    bytes.push(b'"');
 }
 
 impl Stored {
@@ -173,6 +204,10 @@ impl Stored {
 
     pub(crate) fn encode(value: &Value, revision: u64) -> Arc<Self> {
         Draft::of(value).at(revision)
+    }
+
+    pub(super) fn kind_field(&self) -> Field {
+        self.kind
     }
 
     /// The object as a tree of the caller's own.
@@ -233,6 +268,7 @@ mod tests {
             json!({"metadata": {}}),
             json!({"metadata": null, "z": 1}),
             json!({"a": 1, "z": "ü\"\n"}),
+            json!({"a\"": [1.5, -3, true, null, "\u{1f}\u{7f}\\", [], {}, {"b": [{"c": "/"}]}], "z": u64::MAX}),
             json!({}),
         ] {
             let stored = Stored::encode(&object, 42);

@@ -409,6 +409,11 @@ impl<R: Runtime> Pods<R> {
             let _ = worker.send(Event::Seen(pod));
             return;
         }
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) && pod.metadata.deletion_timestamp.is_none() {
+            // It ended under an earlier kubelet, and does not run again.
+            return;
+        }
         let (worker, sender, view) = Worker::new(self.context.clone(), pod);
         self.workers.insert(uid, sender);
         self.views.lock().insert(key.clone(), view.clone());

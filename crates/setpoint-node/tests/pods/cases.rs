@@ -96,8 +96,11 @@ pub fn enter() -> Result<Sandbox, ExitCode> {
 pub async fn world(sandbox: Sandbox, proxy_mode: ProxyMode) -> World {
     let data = PathBuf::from(env::var_os(DIRECTORY).unwrap());
     make_image(&data.join("images/tiny_1"));
-    let options =
-        MachineOptions { data_dir: data.clone(), images_dir: Some(data.join("images")), proxy_mode };
+    let options = MachineOptions {
+        images_dir: Some(data.join("images")),
+        proxy_mode,
+        ..MachineOptions::new(data.clone())
+    };
     let join = JoinOptions { nodes: 1, api_port: Some(API_PORT), volume_refresh: None };
     let running = ProcessCluster::start(sandbox, &options, &join).await.unwrap();
     let ProcessCluster { cluster, machine, nodes: joined, .. } = running;
