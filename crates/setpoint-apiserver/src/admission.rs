@@ -13,6 +13,7 @@
 //! like what the client sent.
 
 mod amounts;
+mod classes;
 mod connect;
 mod expressions;
 mod lifecycle;
@@ -213,6 +214,8 @@ impl Registry {
     fn mutate_built_in(&self, request: &Attributes<'_>, object: &mut Value) -> Result<()> {
         self.check_lifecycle(request)?;
         self.set_limits(request, object);
+        classes::taint_node(request, object);
+        self.set_storage_class(request, object);
         if request.operation == Operation::Create && request.is("", "pods") {
             self.set_service_account(request, object)?;
             self.set_priority(request, object)?;
@@ -251,6 +254,7 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<()> {
         self.check_limits(request, object)?;
+        self.check_priority_class(request, object)?;
         self.validate_by_policies(request, object, warnings)?;
         self.ask_validating_webhooks(request, object, warnings).await?;
         // Last, so that nothing that is refused is charged.

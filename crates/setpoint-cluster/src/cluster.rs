@@ -20,6 +20,7 @@ use crate::garbage::{GarbageCollector, Graph};
 use crate::hollow::HollowRuntime;
 use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
 use crate::namespaces::NamespaceLifecycle;
+use crate::quotas::QuotaStatus;
 use crate::recorder::Recorder;
 use crate::serviceaccounts::NamespaceDefaults;
 use crate::volumes::{self, ClaimBinder, VolumeReclaimer};
@@ -201,6 +202,7 @@ fn built_in(api: &ApiServer, volumes: &Path) -> Controllers {
         .when_used("", "persistentvolumeclaims", ClaimBinder::controller(volumes.to_owned()))
         .when_used("", "persistentvolumes", VolumeReclaimer::controller(volumes.to_owned()))
         .when_used("", "namespaces", NamespaceLifecycle::controller(api.clone()))
+        .when_used("", "resourcequotas", QuotaStatus::controller(api.clone()))
         .when_used("", "namespaces", NamespaceDefaults::controller(api.clone()))
         .for_each_kind(move |used| GarbageCollector::for_kind(used, &graph).map(Into::into))
 }

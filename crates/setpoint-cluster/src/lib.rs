@@ -20,6 +20,7 @@ pub mod kubelet;
 mod labels;
 mod namespaces;
 mod quantity;
+mod quotas;
 mod recorder;
 mod scheduler;
 mod serviceaccounts;

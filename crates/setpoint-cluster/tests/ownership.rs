@@ -348,3 +348,32 @@ async fn objects_are_collected_in_whatever_version_they_are_served() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_says_what_there_is_and_gives_back_what_goes() {
+    use k8s_openapi::api::core::v1::{ResourceQuota, Secret};
+
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let hard = json!({"secrets": "1", "count/services": "5"});
+    create::<ResourceQuota>(&client, json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    let used = async |secrets: &str| {
+        eventually("quota", async || {
+            let status = json!(api::<ResourceQuota>(&client).get("q").await.unwrap().status);
+            // The API server's own Service is in this namespace.
+            let wanted = json!({"hard": hard, "used": {"secrets": secrets, "count/services": "1"}});
+            if status == wanted { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    };
+    used("0").await;
+    create::<Secret>(&client, json!({"metadata": {"name": "a"}})).await;
+    used("1").await;
+    let second: Secret = serde_json::from_value(json!({"metadata": {"name": "b"}})).unwrap();
+    let refused = api::<Secret>(&client).create(&PostParams::default(), &second).await.unwrap_err();
+    let why = "secrets \"b\" is forbidden: exceeded quota: q, requested: secrets=1, used: secrets=1, limited: secrets=1";
+    assert!(refused.to_string().contains(why), "{refused}");
+    api::<Secret>(&client).delete("a", &DeleteParams::default()).await.unwrap();
+    used("0").await;
+    create::<Secret>(&client, json!({"metadata": {"name": "b"}})).await;
+}

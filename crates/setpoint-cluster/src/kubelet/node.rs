@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use parking_lot::Mutex;
 use setpoint_clock::Clock;
 use tokio::sync::{mpsc, watch};
@@ -254,7 +254,14 @@ async fn register(
         other => drop(other?),
     }
     let status = serde_json::json!({"status": status(config, info, images, clock)});
-    nodes.patch_status(&config.name, &by_kubelet(), &Patch::Merge(&status)).await?;
+    let node = nodes.patch_status(&config.name, &by_kubelet(), &Patch::Merge(&status)).await?;
+    // It is ready now. Upstream's controller of the nodes' life cycle then takes away the taint that every new node gets.
+    let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    if taints.iter().any(|taint| taint.key == NOT_READY) {
+        taints.retain(|taint| taint.key != NOT_READY);
+        let patch = serde_json::json!({"spec": {"taints": taints}});
+        nodes.patch(&config.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    }
     Ok(())
 }
 
@@ -317,6 +324,8 @@ fn status(config: &NodeConfig, info: &NodeInfo, images: Vec<String>, clock: &Clo
     }
 }
 
+/// Every new node has this taint until somebody has seen that it is ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The Kubernetes version whose behaviour this follows.
 const KUBELET_VERSION: &str = "v1.37.0";
 
