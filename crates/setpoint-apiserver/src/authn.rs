@@ -28,9 +28,8 @@ pub(crate) fn authenticate(
 ) -> Result<Identity> {
     let wrong = match shown {
         Shown::Nothing => false,
-        Shown::Wrong => true,
         Shown::User { identity, until } if registry.clock.now() <= until => return Ok(identity),
-        Shown::User { .. } => true,
+        Shown::Wrong | Shown::User { .. } => true,
     };
     let given = headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok()).unwrap_or_default();
     let token = given

@@ -84,8 +84,7 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
 fn split_name(text: &str) -> Result<(&str, &str, &str)> {
     match text.split(':').collect::<Vec<_>>().as_slice() {
         [name] => Ok(("http", name, "")),
-        [name, port] => Ok(("http", name, port)),
-        ["" | "http", name, port] => Ok(("http", name, port)),
+        [name, port] | ["" | "http", name, port] => Ok(("http", name, port)),
         ["https", name, port] => Ok(("https", name, port)),
         _ => Err(Status::bad_request(format!("invalid proxy request {text:?}"))),
     }
@@ -100,8 +99,8 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 /// A port of a pod: the given one, by number, or the first that it names.
 fn pod(call: &Call<'_>, pod: &Value, port: &str) -> Result<Reached> {
     let name = pod.meta("name");
-    let first = list(&pod["spec"], "containers").iter().flat_map(|container| list(container, "ports"));
-    let first = first.filter_map(|port| port["containerPort"].as_u64()).next();
+    let mut named = list(&pod["spec"], "containers").iter().flat_map(|container| list(container, "ports"));
+    let first = named.find_map(|port| port["containerPort"].as_u64());
     let port = if port.is_empty() { first.unwrap_or(80).to_string() } else { port.to_owned() };
     let bad = || Status::bad_request(format!("pod {name:?} has no port {port:?}"));
     let port: u16 = port.parse().map_err(|_| bad())?;
@@ -115,9 +114,11 @@ fn pod(call: &Call<'_>, pod: &Value, port: &str) -> Result<Reached> {
 fn service(call: &Call<'_>, service: &Value, wanted: &str) -> Result<Reached> {
     let name = service.meta("name");
     let ports = list(&service["spec"], "ports");
+    let number = wanted.parse::<u64>().ok();
     let port = ports.iter().find(|port| {
         wanted.is_empty() && ports.len() == 1
-            || !wanted.is_empty() && (port["name"] == wanted || port["port"].to_string() == wanted)
+            || !wanted.is_empty()
+                && (port["name"] == wanted || number.is_some() && port["port"].as_u64() == number)
     });
     let none = |what: String| Status::service_unavailable(what);
     let port = port.ok_or_else(|| none(format!("no service port {wanted:?} found for service {name:?}")))?;
