@@ -24,7 +24,7 @@ pub(crate) fn creates_per_second(seconds: f64) -> Result<f64, Failure> {
         let start = now();
         let end = start + Duration::from_secs_f64(seconds);
         let mut made = 0_u32;
-        while made % 64 != 0 || now() < end {
+        while !made.is_multiple_of(64) || now() < end {
             let body = Bytes::from(config_map(&format!("c-{made:07}")));
             let request = Request::post(&path)
                 .header("content-type", "application/json")

@@ -60,6 +60,7 @@ struct Options {
 
     /// Be an API server on a free port, and say where. With a folder the objects are kept there.
     #[arg(long, hide = true, value_name = "FOLDER", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "how clap has an option whose value may be left out")]
     serve: Option<Option<PathBuf>>,
 
     /// Create ConfigMaps in this process for this many seconds and print how many a second.

@@ -292,6 +292,7 @@ impl Store {
 
     /// Writes if the object still is as `expect` says. Returns what was stored (or the last state, with the
     /// revision of its removal).
+    #[expect(clippy::needless_pass_by_value, reason = "whoever writes an object has no more use for it")]
     pub(crate) fn write(
         &self,
         resource: &Arc<str>,

@@ -65,6 +65,7 @@ async fn start(folder: &Path) -> (Running, Client) {
 struct Known {
     acknowledged: Option<String>,
     /// What it asked for last, if it got no answer.
+    #[expect(clippy::option_option, reason = "asked for nothing, or for there to be nothing")]
     asked: Option<Option<String>>,
 }
 

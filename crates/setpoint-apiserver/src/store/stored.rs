@@ -175,8 +175,8 @@ fn write(bytes: &mut Vec<u8>, value: &Value) {
 
 fn write_text(bytes: &mut Vec<u8>, text: &str) {
     // Most texts need no escapes; to look for one in all bytes at once is much faster than to copy them one by one.
-    let special =
-        text.bytes().fold(false, |special, byte| special | (byte < 0x20) | (byte == b'"') | (byte == b'\\'));
+    let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    let special = text.bytes().fold(0_u8, |special, byte| special | u8::from(is_special(byte))) != 0;
     if special {
         // Writing to memory does not fail.
         drop(serde_json::to_writer(bytes, text));

@@ -225,7 +225,9 @@ fn a_full_disk_is_said_in_one_line_and_keeps_what_was_acknowledged() {
     let path = Path::new("objects.redb");
     let run = || {
         let (next, rest) = mpsc::channel();
-        queue.try_iter().for_each(|row| next.send(row).unwrap());
+        for row in queue.try_iter() {
+            next.send(row).unwrap();
+        }
         drop(next);
         follow(&database, path, &rest, &sender);
     };
