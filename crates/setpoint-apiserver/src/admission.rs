@@ -13,6 +13,7 @@
 //! like what the client sent.
 
 mod amounts;
+mod claim_resize;
 mod classes;
 mod connect;
 mod expressions;
@@ -255,6 +256,7 @@ impl Registry {
     ) -> Result<()> {
         self.check_limits(request, object)?;
         self.check_priority_class(request, object)?;
+        self.check_claim_resize(request, object)?;
         self.validate_by_policies(request, object, warnings)?;
         self.ask_validating_webhooks(request, object, warnings).await?;
         // Last, so that nothing that is refused is charged.

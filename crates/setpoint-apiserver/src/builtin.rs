@@ -10,6 +10,7 @@
 
 mod defaults;
 mod edit;
+mod go;
 mod pod;
 mod prepare;
 mod quantity;
@@ -18,15 +19,23 @@ mod service_account;
 mod validate;
 
 use serde_json::Value;
+use setpoint_kinds::{Presence, presence};
 
+pub(crate) use go::{GoValue, of as shown};
+use pod::class_of;
 pub(crate) use quantity::Quantity;
 pub(crate) use service_account::{account_name, admit_pod};
-pub(crate) use validate::{selects, validate, validate_conversion, validate_review_versions};
+pub(crate) use validate::{is_whole, selects, validate, validate_conversion, validate_review_versions};
 
 /// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.
 pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {
     if !object.is_object() {
         return;
+    }
+    let known = setpoint_kinds::kinds().iter().find(|known| known.group == group && known.kind == kind);
+    let always = |(name, presence)| name == "spec" && presence == Presence::Always;
+    if known.is_some_and(|known| presence(known.definition).any(always)) {
+        edit::fill(object, "spec", serde_json::Map::new());
     }
     quantity::canonicalise(group, kind, object);
     defaults::default(group, kind, object);

@@ -107,6 +107,10 @@ impl Resource {
 
     /// Names an invalid object in an error: by kind, not by resource.
     pub(crate) fn invalid_subject<'a>(&'a self, name: &'a str) -> Subject<'a> {
+        if self.group == crate::events::GROUP {
+            // Events are checked in their old form, and named by it.
+            return Subject { group: "", kind: &self.kind, name };
+        }
         Subject { group: &self.group, kind: &self.kind, name }
     }
 

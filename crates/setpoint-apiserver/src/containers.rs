@@ -17,7 +17,7 @@ use crate::dispatch::Call;
 use crate::kubelet::{ContainerRef, Kubelet, KubeletError, LogOptions};
 use crate::object::Metadata;
 use crate::render::respond;
-use crate::status::{Result, Status};
+use crate::status::{Cause, Result, Status, Subject};
 
 pub(crate) use self::exec::{attach, exec};
 pub(crate) use self::port_forward::port_forward;
@@ -25,29 +25,69 @@ pub(crate) use self::proxy::proxy;
 
 /// Answers a request for a container's log.
 pub(crate) async fn logs(call: &Call<'_>) -> Result<Response<Body>> {
-    let query = &call.query;
-    let number = |key: &str| -> Result<Option<u64>> {
-        let value = query.number(key)?;
-        value
-            .map(u64::try_from)
-            .transpose()
-            .map_err(|_| Status::bad_request(format!("{key} must not be negative")))
-    };
-    let options = LogOptions {
-        follow: query.flag("follow"),
-        previous: query.flag("previous"),
-        since_seconds: query.number("sinceSeconds")?,
-        since_time: query.get("sinceTime").map(str::to_owned),
-        timestamps: query.flag("timestamps"),
-        tail_lines: number("tailLines")?,
-        limit_bytes: number("limitBytes")?,
-    };
+    let options = log_options(call)?;
     let Some((kubelet, container)) = find(call)? else {
         // A pod that is nowhere has said nothing.
-        return Ok(respond(200, "text/plain", Body::from(Bytes::new())));
+        return Ok(no_content());
     };
     let stream = kubelet.logs(container, options).await.map_err(failure)?;
     Ok(respond(200, "text/plain", Body::stream(stream)))
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::new()));
+    *response.status_mut() = http::StatusCode::NO_CONTENT;
+    response
+}
+
+/// The options of a log request (`ValidatePodLogOptions` of `pkg/apis/core/validation`).
+fn log_options(call: &Call<'_>) -> Result<LogOptions> {
+    let query = &call.query;
+    let number = |key: &str| -> Result<Option<i64>> {
+        let text = query.get(key).filter(|text| !text.is_empty());
+        let parse = |text: &str| {
+            text.parse().map_err(|_| {
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            })
+        };
+        text.map(parse).transpose()
+    };
+    let (tail, bytes, since) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
+    let time = query.get("sinceTime").filter(|text| !text.is_empty());
+    if let Some(why) = time.and_then(crate::registry::unread_time) {
+        return Err(Status::bad_request(why));
+    }
+    let mut causes = Vec::new();
+    let mut least = |key: &str, number: Option<i64>, least: i64, detail: &str| {
+        if let Some(number) = number.filter(|number| *number < least) {
+            causes.push(Cause::invalid(key, &number.into(), detail));
+        }
+    };
+    least("tailLines", tail, 0, "must be greater than or equal to 0");
+    least("limitBytes", bytes, 1, "must be greater than 0");
+    least("sinceSeconds", since, 1, "must be greater than 0");
+    if since.is_some() && time.is_some() {
+        causes.push(Cause::forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if query.get("stream").is_some_and(|stream| !matches!(stream, "" | "All")) {
+        causes.push(Cause::forbidden("stream", "may not be specified"));
+    }
+    if !causes.is_empty() {
+        return Err(Status::invalid(
+            Subject { group: "", kind: "PodLogOptions", name: &call.place.name },
+            causes,
+        ));
+    }
+    let unsigned = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+    Ok(LogOptions {
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        since_seconds: since,
+        since_time: time.map(str::to_owned),
+        timestamps: query.flag("timestamps"),
+        tail_lines: unsigned(tail),
+        limit_bytes: unsigned(bytes),
+    })
 }
 
 /// The container that a request names, and the agent that has it; `None` for a pod without a node.

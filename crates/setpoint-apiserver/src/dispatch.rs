@@ -99,11 +99,18 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
         Some(custom) => custom.deprecation.clone(),
         None => deprecated(&resource).map(str::to_owned),
     };
-    let mut response = Call { inner, user, request, query, parts, body, form, place }.answer().await?;
-    if let Some(text) = deprecation {
-        warn(&mut response, &text);
+    let answer = Call { inner, user, request, query, parts, body, form, place }.answer().await;
+    match (answer, deprecation) {
+        (Ok(mut response), Some(text)) => {
+            warn(&mut response, &text);
+            Ok(response)
+        }
+        (Err(status), Some(text)) => {
+            let warnings = std::iter::once(text).chain(status.warnings.iter().cloned()).collect();
+            Err(status.with_warnings(warnings))
+        }
+        (answer, None) => answer,
     }
-    Ok(response)
 }
 
 /// What the users of a built-in kind should know.
@@ -224,7 +231,7 @@ impl Call<'_> {
 
     async fn routed(mut self) -> Result<Response<Body>> {
         match (self.request.subresource.as_str(), self.request.verb) {
-            ("" | "status", "get") => {
+            ("" | "status" | "ephemeralcontainers" | "resize" | "approval", "get") => {
                 self.inner
                     .registry
                     .check_version_asked(self.query.get("resourceVersion").unwrap_or_default())?;
@@ -234,7 +241,7 @@ impl Call<'_> {
             ("", "list") => self.list().await,
             ("", "watch") => self.watch(),
             ("", "create") => self.create().await,
-            ("" | "status", "update") => {
+            ("" | "status" | "ephemeralcontainers" | "resize" | "approval", "update") => {
                 let mut options = self.options("UpdateOptions")?;
                 let body;
                 (body, options.duplicates) =
@@ -242,7 +249,7 @@ impl Call<'_> {
                 let subresource = &self.request.subresource;
                 Ok(self.written(&self.inner.registry.update(&self.place, subresource, body, &options).await?))
             }
-            ("" | "status", "patch") => {
+            ("" | "status" | "ephemeralcontainers" | "resize" | "approval", "patch") => {
                 let options = self.options("PatchOptions")?;
                 let kind = PatchKind::of(&self.parts.headers, &self.place.resource)?;
                 let subresource = &self.request.subresource;

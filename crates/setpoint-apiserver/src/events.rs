@@ -39,16 +39,6 @@ fn rename(event: &mut Value, direction: fn((&'static str, &'static str)) -> (&'s
             event.insert(to.to_owned(), value);
         }
     }
-    // The source's component and the reporter are one thing seen by old and new clients.
-    for (source, reporter) in [("source", "reportingComponent"), ("deprecatedSource", "reportingController")]
-    {
-        let component = event.get(source).and_then(|source| source["component"].as_str()).unwrap_or_default();
-        let reporting = event.get(reporter).and_then(Value::as_str).unwrap_or_default();
-        if reporting.is_empty() && !component.is_empty() {
-            let component = component.to_owned();
-            event.insert(reporter.to_owned(), component.into());
-        }
-    }
 }
 
 #[cfg(test)]

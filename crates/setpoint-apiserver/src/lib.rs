@@ -14,6 +14,7 @@
 mod admission;
 mod authn;
 mod authz;
+mod autoscaling;
 mod body;
 mod builtin;
 mod catalog;

@@ -41,6 +41,7 @@ use crate::status::{Result, Status};
 use crate::store::{Key, Store, Stored};
 use crate::webhooks;
 
+pub(crate) use self::decode::go::unread_query_time as unread_time;
 pub(crate) use self::decode::{another_kind, parse_body, parse_object};
 use self::definitions::Installed;
 pub(crate) use self::delete::DeleteOptions;
@@ -48,7 +49,7 @@ pub(crate) use self::list::{ListOptions, ListPage};
 pub(crate) use self::options::WriteOptions;
 pub(crate) use self::patch::PatchKind;
 use self::services::Reserved;
-pub(crate) use self::shape::{is_served_as_stored, redecode, served};
+pub(crate) use self::shape::{check, is_served_as_stored, redecode, served};
 pub(crate) use self::watch::{WatchEvent, WatchStream};
 pub(crate) use setpoint_schema::printed;
 
@@ -112,7 +113,12 @@ impl Place {
     }
 
     pub(crate) fn not_found(&self) -> Status {
-        Status::not_found(self.resource.subject(&self.name))
+        let mut subject = self.resource.subject(&self.name);
+        if subject.kind == "componentstatuses" {
+            // As upstream, which names no resource here.
+            subject.kind = "componentstatus";
+        }
+        Status::not_found(subject)
     }
 }
 

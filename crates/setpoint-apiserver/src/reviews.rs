@@ -6,7 +6,7 @@ use crate::authz::review;
 use crate::identity::Identity;
 use crate::object::fields;
 use crate::policies::StoredPolicies;
-use crate::registry::Place;
+use crate::registry::{Place, check};
 use crate::server::Inner;
 use crate::status::{Cause, Result, Status, Subject};
 use crate::tokens::{ISSUER, Refused};
@@ -20,9 +20,20 @@ pub(crate) fn is_review(group: &str) -> bool {
 pub(crate) fn answer(inner: &Inner, user: &Identity, place: &Place, mut body: Value) -> Result<Value> {
     fields(&mut body).entry("metadata").or_insert_with(|| json!({}));
     let registry = &inner.registry;
+    if !place.resource.namespaced {
+        fields(&mut body["metadata"]).remove("namespace");
+    }
     let kind = place.resource.kind.as_str();
     if kind == "TokenReview" {
         return review_token(inner, body);
+    }
+    if !place.namespace.is_empty() && body["metadata"]["namespace"].is_null() {
+        body["metadata"]["namespace"] = place.namespace.as_str().into();
+    }
+    let causes = check(&place.resource, &body, None, "");
+    if !causes.is_empty() {
+        // Upstream names no kind here.
+        return Err(Status::invalid(Subject { group: &place.resource.group, kind: "", name: "" }, causes));
     }
     let namespace = (!place.namespace.is_empty()).then_some(place.namespace.as_str());
     let policies = StoredPolicies(&registry.store);

@@ -1,10 +1,10 @@
 //! Errors as Kubernetes words them: a `Status` object with code, reason, details and causes
 //! (`k8s.io/apimachinery/pkg/api/errors`).
 
-use std::fmt;
-
 use serde_json::{Map, Value, json};
 use setpoint_schema::FieldError;
+
+use crate::builtin::GoValue;
 
 /// Why a request failed, in the shape and wording that clients of Kubernetes match on.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,39 +109,6 @@ impl Cause {
         let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
         Self { reason: "FieldValueNotSupported".to_owned(), message, field: field.into() }
-    }
-}
-
-/// A value of a Go struct, printed as Go's encoder of JSON does.
-pub(crate) enum GoValue {
-    Plain(Value),
-    Struct(Vec<(&'static str, GoValue)>),
-    List(Vec<GoValue>),
-}
-
-impl fmt::Display for GoValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plain(value) => {
-                let text = value.to_string();
-                let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-                f.write_str(&text)
-            }
-            Self::Struct(fields) => {
-                f.write_str("{")?;
-                for (index, (name, value)) in fields.iter().enumerate() {
-                    write!(f, "{}\"{name}\":{value}", if index == 0 { "" } else { "," })?;
-                }
-                f.write_str("}")
-            }
-            Self::List(items) => {
-                f.write_str("[")?;
-                for (index, item) in items.iter().enumerate() {
-                    write!(f, "{}{item}", if index == 0 { "" } else { "," })?;
-                }
-                f.write_str("]")
-            }
-        }
     }
 }
 
@@ -363,8 +330,8 @@ impl Status {
     }
 
     /// An eviction that a disruption budget does not allow now.
-    pub(crate) fn disruption_budget(message: &str, why: &str) -> Self {
-        let mut status = Self::too_many_requests(message, 0);
+    pub(crate) fn disruption_budget(message: &str, why: &str, retry_after: u32) -> Self {
+        let mut status = Self::too_many_requests(message, retry_after);
         status.set_causes(vec![Cause {
             reason: "DisruptionBudget".to_owned(),
             message: why.to_owned(),

@@ -1,17 +1,19 @@
 #!/bin/sh
 # Saves the discovery and OpenAPI v3 documents, the columns of tables and the roles of a freshly started kube-apiserver for the generator beside this file.
 #
-#   fetch.sh BIN MODULES OUT
+#   fetch.sh BIN MODULES SOURCES OUT
 #
 # BIN: a folder with kube-apiserver and etcd of one Kubernetes version; MODULES: the folder with that version's Go modules
 # api@…, apimachinery@… and apiextensions-apiserver@… (`$(go env GOMODCACHE)/k8s.io`), whose .proto files have the field numbers and whose Go types
-# say which zero values JSON leaves out; OUT: where the documents go.
+# say which zero values JSON leaves out; SOURCES: a folder with the go.mod and go.sum by which that version is built (see scripts/build-kubernetes);
+# OUT: where the documents go.
 #
-# It needs curl and openssl, starts both servers on free loopback ports in a folder of their own, and stops them at the end.
+# It needs Go, curl and openssl, starts both servers on free loopback ports in a folder of their own, and stops them at the end.
 set -eu
 bin=$1
 modules=$2
-out=$3
+sources=$3
+out=$4
 dir=$(mktemp -d)
 etcd_port=${ETCD_PORT:-23790}
 peer_port=${PEER_PORT:-23800}
@@ -97,5 +99,8 @@ for module in api apimachinery apiextensions-apiserver; do
         done >"$out/$module$(echo "${file#.}" | tr / - | sed 's/generated\.proto$/types.go/')"
     done
 done
+cp "$sources/go.mod" "$sources/go.sum" "$dir/"
+cp "$(dirname "$0")/go-types.go" "$dir/main.go"
+(cd "$dir" && GOFLAGS=-mod=mod go run .) >"$out/go-types.txt"
 chmod -R u+w "$out"
 echo "saved $(ls "$out" | wc -l) documents of $(sed -n 's/.*"gitVersion": *"\([^"]*\)".*/\1/p' "$out/version.json") in $out"

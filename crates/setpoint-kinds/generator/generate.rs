@@ -1,8 +1,8 @@
-//! Writes `src/facts.txt`, `src/policy.txt`, `src/messages.txt`, `src/presence.txt`, `src/columns.txt`, `src/prose.deflate` and
+//! Writes `src/facts.txt`, `src/policy.txt`, `src/messages.txt`, `src/presence.txt`, `src/go.txt`, `src/columns.txt`, `src/prose.deflate` and
 //! `src/paths.deflate` from the documents that `fetch.sh` saved:
 //!
 //! ```text
-//! crates/setpoint-kinds/generator/fetch.sh BIN MODULES DOCUMENTS
+//! crates/setpoint-kinds/generator/fetch.sh BIN MODULES SOURCES DOCUMENTS
 //! cargo run -p setpoint-kinds --example generate -- DOCUMENTS crates/setpoint-kinds/src
 //! ```
 
@@ -45,6 +45,7 @@ fn write(documents: &Path, output: &Path) -> Result<(), Failure> {
     fs::write(output.join("columns.txt"), columns(documents)?)?;
     fs::write(output.join("prose.deflate"), prose(documents)?)?;
     fs::write(output.join("paths.deflate"), paths(documents)?)?;
+    fs::write(output.join("go.txt"), go_types(documents)?)?;
     Ok(())
 }
 
@@ -129,7 +130,8 @@ fn paths(documents: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// A line for each definition that is a Go struct: `name<TAB>field;…`, sorted by name, with a `-` before a field whose zero value Go's JSON leaves
-/// out, and a `+` before one that it always writes. Pointers, which are there when they are set, are not listed.
+/// out, a `+` before one that it always writes, and a `*` before a pointer that is `null` when it is not set. Other pointers, which are there when they
+/// are set, are not listed.
 fn presence(documents: &Path) -> Result<String, Failure> {
     let definitions = definitions(documents)?;
     let mut structs = BTreeMap::new();
@@ -150,8 +152,14 @@ fn presence(documents: &Path) -> Result<String, Failure> {
         };
         let fields: Vec<_> = fields_of(&name, &structs)
             .into_iter()
-            .filter(|field| properties.contains_key(&field.name) && !field.pointer)
+            .filter(|field| {
+                let there_when_set = field.pointer && (field.omit_empty || field.omit_zero);
+                properties.contains_key(&field.name) && !there_when_set
+            })
             .map(|field| {
+                if field.pointer {
+                    return format!("*{}", field.name);
+                }
                 // `omitempty` says nothing about structs.
                 let is_struct = properties[&field.name].get("$ref").is_some()
                     || properties[&field.name].get("allOf").is_some();
@@ -162,6 +170,34 @@ fn presence(documents: &Path) -> Result<String, Failure> {
         writeln!(out, "{name}\t{}", fields.join(";"))?;
     }
     Ok(out)
+}
+
+/// A line for each definition that is a Go struct: `name<TAB>field type;…<TAB>name shape;…`, sorted by name: the Go types of its fields, and the fields
+/// of the internal type, if there is one. `@` stands for the fields of metadata, which are an object's own there.
+fn go_types(documents: &Path) -> Result<String, Failure> {
+    let definitions = definitions(documents)?;
+    let mut structs = BTreeMap::<String, [String; 2]>::new();
+    for line in fs::read_to_string(documents.join("go-types.txt"))?.lines() {
+        let mut parts = line.split('\t');
+        let (Some(what), Some(name), Some(fields)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        if definitions.contains_key(name) {
+            let place = usize::from(what == "I");
+            structs.entry(name.to_owned()).or_default()[place] = without_metadata(fields);
+        }
+    }
+    Ok(structs
+        .iter()
+        .fold(String::new(), |out, (name, [types, internal])| format!("{out}{name}\t{types}\t{internal}\n")))
+}
+
+/// The fields with `@` in the place of those of an embedded `ObjectMeta`.
+fn without_metadata(fields: &str) -> String {
+    let (first, last) = ("name=-? string;", "managedFields=-? ");
+    let Some((start, end)) = fields.find(first).zip(fields.find(last)) else { return fields.to_owned() };
+    let rest = fields[end..].find(';').map_or("", |length| &fields[end + length..]);
+    format!("{}@{rest}", &fields[..start])
 }
 
 /// One field of a Go struct.

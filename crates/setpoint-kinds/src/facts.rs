@@ -34,6 +34,11 @@ pub const PROSE: &[u8] = include_bytes!("prose.deflate");
 /// Compressed lines of the paths of OpenAPI documents, sorted by group version.
 pub const PATHS: &[u8] = include_bytes!("paths.deflate");
 
+/// The lines about Go's types, sorted by definition.
+pub fn go_lines() -> &'static str {
+    include_str!("go.txt")
+}
+
 /// The lines of the table of kinds.
 pub fn kind_lines() -> impl Iterator<Item = &'static str> {
     FACTS.lines().skip(1).take_while(|line| !line.is_empty())

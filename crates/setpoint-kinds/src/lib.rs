@@ -1,5 +1,5 @@
 //! Facts about the kinds that are built into Kubernetes: names, scope, verbs, subresources, the shape of their fields, and
-//! which fields Go's types leave out, and the roles of a fresh cluster.
+//! how Go's types read and print them, and the roles of a fresh cluster.
 //!
 //! ```text
 //! kube-apiserver ── generator/fetch.sh ──▶ documents ── generator/generate.rs ──▶ src/*.txt ──▶ kinds(), definition(), message()
@@ -12,6 +12,7 @@
 mod column;
 mod definition;
 mod facts;
+mod go;
 mod kind;
 mod message;
 mod presence;
@@ -20,6 +21,7 @@ mod prose;
 pub use column::columns;
 pub use definition::{REF_PREFIX, definition, definition_names};
 pub use facts::{bootstrap_policy, kubernetes_version};
+pub use go::{GoField, GoMember, GoShape, Name, go_fields, go_members};
 pub use kind::{Kind, Subresource, by_kind, by_resource, kinds};
 pub use message::{Label, MessageField, message};
 pub use presence::{Presence, presence};

@@ -9,17 +9,20 @@ pub enum Presence {
     Omitted,
     /// Always there: structs, and what has no `omitempty`.
     Always,
+    /// A pointer that is `null` when it is not set.
+    Null,
 }
 
-/// The fields of a definition such as `io.k8s.api.core.v1.Pod` that are no pointers in Go. A field that is not among them is one: it is there when
-/// it is set, whatever its value. Empty for definitions that are no structs.
+/// The fields of a definition such as `io.k8s.api.core.v1.Pod` that are more than there or not there. A field that is not among them is a pointer: it is
+/// there when it is set, whatever its value. Empty for definitions that are no structs.
 pub fn presence(definition: &str) -> impl Iterator<Item = (&'static str, Presence)> {
     let fields = find(presence_lines(), definition).map_or("", |(_, fields)| fields);
     fields.split(';').filter_map(|field| {
         field
             .strip_prefix('-')
             .map(|name| (name, Presence::Omitted))
-            .or_else(|| Some((field.strip_prefix('+')?, Presence::Always)))
+            .or_else(|| field.strip_prefix('+').map(|name| (name, Presence::Always)))
+            .or_else(|| Some((field.strip_prefix('*')?, Presence::Null)))
     })
 }
 

@@ -15,8 +15,12 @@ pub fn omit_empty(schema: &Schema, value: &mut Value) {
         Value::Object(fields) => fields.retain(|name, value| {
             let Some(below) = schema.field(name) else { return true };
             omit_empty(below, value);
-            let omitted = schema.node.presence.get(name.as_str()) == Some(&Presence::Omitted);
-            !(omitted && is_zero(below, value))
+            match schema.node.presence.get(name.as_str()) {
+                Some(Presence::Omitted) => !is_zero(below, value),
+                // The protobuf of the store has no empty lists and maps: they come back as `null`.
+                Some(Presence::Always) => !(is_zero(below, value) && is_collection(below)),
+                _ => true,
+            }
         }),
         Value::Array(items) => items.iter_mut().for_each(|item| omit_empty(schema.item(), item)),
         _ => {}
@@ -40,6 +44,15 @@ pub fn fill_null_entries(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// Whether the type is a list or a map.
+fn is_collection(schema: &Schema) -> bool {
+    match schema.node.kind {
+        Some(Type::Array) => true,
+        Some(Type::Object) => schema.node.properties.is_empty(),
+        _ => false,
+    }
+}
+
 /// Whether a value is the zero value of its type; one of another type is an error, not nothing.
 fn is_zero(schema: &Schema, value: &Value) -> bool {
     match (schema.node.kind, value) {
@@ -52,23 +65,22 @@ fn is_zero(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-/// An object of a built-in kind with all the fields that its Go type always has: `status: {}`, `template: {…}`, and `null` for lists and scalars without
-/// `omitempty`. Objects of custom resources are what they are.
-pub(crate) fn with_structs<'a>(schema: &Schema, value: &'a Value) -> Cow<'a, Value> {
+/// An object of a built-in kind with all the fields that its Go type always writes, see [`write_zeros`]. Objects of custom resources are what they are.
+pub(crate) fn with_zeros<'a>(schema: &Schema, value: &'a Value) -> Cow<'a, Value> {
     if !schema.node.builtin || is_complete(schema, value) {
         return Cow::Borrowed(value);
     }
     let mut value = value.clone();
-    complete(schema, &mut value);
+    write_zeros(schema, &mut value);
     Cow::Owned(value)
 }
 
-/// Whether [`complete`] would add nothing.
+/// Whether [`write_zeros`] would add nothing.
 fn is_complete(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::Object(fields) => {
             let mut always =
-                schema.node.presence.iter().filter(|(_, presence)| **presence == Presence::Always);
+                schema.node.presence.iter().filter(|(_, presence)| **presence != Presence::Omitted);
             always.all(|(name, _)| fields.contains_key(*name))
                 && fields
                     .iter()
@@ -79,24 +91,43 @@ fn is_complete(schema: &Schema, value: &Value) -> bool {
     }
 }
 
-fn complete(schema: &Schema, value: &mut Value) {
+/// Adds to an object of a built-in kind the fields that its Go types write whatever is in them: structs (`status: {}`), and the zero value of what has no
+/// `omitempty` (`lastProbeTime: null`, `replicas: 0`, `serviceName: ""`).
+pub fn write_zeros(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, presence) in schema.node.presence.iter() {
-                if *presence == Presence::Always && !fields.contains_key(*name) {
-                    let is_struct = schema.named(name).is_some_and(|below| !below.node.presence.is_empty());
-                    let zero = if is_struct { Value::Object(Map::new()) } else { Value::Null };
+                if *presence != Presence::Omitted && !fields.contains_key(*name) {
+                    let zero = match schema.named(name) {
+                        Some(below) if *presence == Presence::Always => zero(below),
+                        _ => Value::Null,
+                    };
                     fields.insert((*name).to_owned(), zero);
                 }
             }
             for (name, value) in fields {
                 if let Some(below) = schema.field(name) {
-                    complete(below, value);
+                    write_zeros(below, value);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| complete(schema.item(), item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| write_zeros(schema.item(), item)),
         _ => {}
+    }
+}
+
+/// The zero value of a Go type.
+fn zero(schema: &Schema) -> Value {
+    let node = &schema.node;
+    match (node.kind, node.format.as_deref()) {
+        (Some(Type::String), None) => "".into(),
+        (Some(Type::Integer | Type::Number), _) | (None, Some("int-or-string")) => 0.into(),
+        (Some(Type::Boolean), _) => false.into(),
+        // The one definition that is a text or a number is the quantity.
+        (None, None) if !node.checks.one_of.is_empty() => "0".into(),
+        _ if !node.properties.is_empty() => Value::Object(Map::new()),
+        // Lists, maps, times and bytes.
+        _ => Value::Null,
     }
 }
 
@@ -136,7 +167,7 @@ mod tests {
             {"name": "c", "configMap": {"name": "c", "items": []}}]}});
         assert_eq!(
             omitted("io.k8s.api.core.v1.Pod", pod),
-            json!({"spec": {"containers": [], "volumes": [{"name": "v", "emptyDir": {}},
+            json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}},
                 {"name": "c", "configMap": {"name": "c"}}]}})
         );
         let zeros = json!({"spec": {"hostNetwork": false, "terminationGracePeriodSeconds": 0, "containers": [
@@ -148,7 +179,7 @@ mod tests {
             "pointers and values of a wrong type stay"
         );
         let role = json!({"rules": []});
-        assert_eq!(omitted("io.k8s.api.rbac.v1.ClusterRole", role.clone()), role);
+        assert_eq!(omitted("io.k8s.api.rbac.v1.ClusterRole", role), json!({}), "written as null again");
         let policy = json!({"spec": {"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {}}]}, {}], "egress": []}});
         assert_eq!(
             omitted("io.k8s.api.networking.v1.NetworkPolicy", policy),
@@ -158,5 +189,31 @@ mod tests {
             "a": {"type": "array", "default": [], "enum": [[], {}]}}}}}]}});
         let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
         assert_eq!(omitted(name, definition.clone()), definition, "JSON in a field is what its writer says");
+    }
+
+    #[test]
+    fn what_go_always_writes_is_there() {
+        let written = |definition: &str, mut value: Value| {
+            write_zeros(&Schema::builtin(definition).unwrap(), &mut value);
+            value
+        };
+        assert_eq!(
+            written("io.k8s.api.core.v1.PodCondition", json!({"type": "Ready", "status": "True"})),
+            json!({"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": null})
+        );
+        assert_eq!(
+            written("io.k8s.api.core.v1.ResourceFieldSelector", json!({"resource": "limits.cpu"})),
+            json!({"resource": "limits.cpu", "divisor": "0"})
+        );
+        assert_eq!(
+            written("io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus", json!({})),
+            json!({"currentMetrics": null, "desiredReplicas": 0})
+        );
+        assert_eq!(
+            written("io.k8s.api.authentication.v1.TokenRequestSpec", json!({})),
+            json!({"audiences": null, "boundObjectRef": null, "expirationSeconds": null})
+        );
+        let list = written("io.k8s.api.core.v1.SecretList", json!({"items": [{"data": null}]}));
+        assert_eq!(list, json!({"items": [{"data": null, "metadata": {}}], "metadata": {}}));
     }
 }

@@ -191,7 +191,8 @@ pub(crate) struct Reference {
     pub(crate) definition: Box<str>,
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
-    pub(crate) atomic_map: bool,
+    /// Overrides that of the definition.
+    pub(crate) atomic_map: Option<bool>,
     pub(crate) patch: Patch,
     pub(crate) resolved: OnceLock<Schema>,
 }
@@ -210,14 +211,15 @@ impl Reference {
         // A definition that the facts lack says nothing.
         let schema = Schema::builtin(&self.definition).unwrap_or_else(Schema::untyped);
         let patch = &self.patch;
-        let changes_how_it_merges = self.atomic_map || patch.merge || patch.replace || patch.retain_keys;
+        let changes_how_it_merges =
+            self.atomic_map.is_some() || patch.merge || patch.replace || patch.retain_keys;
         if self.default.is_none() && !self.nullable && !changes_how_it_merges {
             return schema;
         }
         let mut node = (*schema.node).clone();
         node.default = self.default.clone().or(node.default);
         node.nullable |= self.nullable;
-        node.atomic_map |= self.atomic_map;
+        node.atomic_map = self.atomic_map.unwrap_or(node.atomic_map);
         node.patch = patch.clone();
         Schema::of(node)
     }

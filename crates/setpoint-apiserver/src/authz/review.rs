@@ -33,6 +33,7 @@ pub fn answer(
             if namespace.is_empty() {
                 return Err(("spec.namespace", "no namespace on request".to_owned()));
             }
+            review["metadata"] = json!({});
             review["spec"] = json!({});
             review["status"] = rules(user, &namespace, policies);
         }

@@ -8,17 +8,37 @@ use super::{
     pod, service,
 };
 
+/// Counts the changes of a daemon set's template.
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// One replica at least, and in v2 80 % of the requested CPU as the target where none is named.
+/// One replica at least, and in v2 80 % of the requested CPU as the target where none is named, and whole rules where there are some.
 fn autoscaler(object: &mut Value) {
     let second = object["apiVersion"] == "autoscaling/v2";
+    // In the first version the other metrics stand in an annotation.
+    let elsewhere =
+        object["metadata"]["annotations"].get("autoscaling.alpha.kubernetes.io/metrics").is_some();
     let Some(spec) = existing(object, "spec") else { return };
     fill(spec, "minReplicas", 1);
-    if second && list(spec, "metrics").is_empty() {
+    if !second {
+        if !elsewhere {
+            fill(spec, "targetCPUUtilizationPercentage", 80);
+        }
+        return;
+    }
+    if list(spec, "metrics").is_empty() {
         let target = json!({"type": "Utilization", "averageUtilization": 80});
         set(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
     }
+    let Some(behavior) = existing(spec, "behavior") else { return };
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let up = child(behavior, "scaleUp");
+    fill(up, "stabilizationWindowSeconds", 0);
+    fill(up, "selectPolicy", "Max");
+    fill(up, "policies", json!([{"type": "Pods", "value": 4, "periodSeconds": 15}, percent.clone()]));
+    let down = child(behavior, "scaleDown");
+    fill(down, "selectPolicy", "Max");
+    fill(down, "policies", json!([percent]));
 }
 
 /// Applies the defaults of a kind.
@@ -61,9 +81,20 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
             }
         }
         ("apps", "DaemonSet") => daemon_set(object),
-        ("batch", "Job") => existing(object, "spec").into_iter().for_each(job),
+        ("batch", "Job") => {
+            let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+            if labels.is_object() && object["metadata"]["labels"].as_object().is_none_or(Map::is_empty) {
+                set(child(object, "metadata"), "labels", labels);
+            }
+            existing(object, "spec").into_iter().for_each(job);
+        }
         ("batch", "CronJob") => cron_job(object),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(object),
+        ("storage.k8s.io", "CSIDriver") => csi_driver(object),
+        ("networking.k8s.io", "IngressClass") => {
+            let parameters = existing(object, "spec").and_then(|spec| existing(spec, "parameters"));
+            parameters.into_iter().for_each(|parameters| fill(parameters, "scope", "Cluster"));
+        }
         ("storage.k8s.io", "StorageClass") => {
             fill(object, "reclaimPolicy", "Delete");
             fill(object, "volumeBindingMode", "Immediate");
@@ -196,6 +227,27 @@ fn claim(object: &mut Value) {
     fill(child(object, "status"), "phase", "Pending");
 }
 
+/// Where the first content of a volume comes from stands in an old and a new field (upstream: `NormalizeDataSources`). Sources in other namespaces
+/// are a feature that is off.
+pub fn data_source(spec: &mut Value) {
+    let known = |source: &Value| match text(source, "kind") {
+        "PersistentVolumeClaim" => text(source, "apiGroup").is_empty(),
+        "VolumeSnapshot" => text(source, "apiGroup") == "snapshot.storage.k8s.io",
+        _ => false,
+    };
+    if spec["dataSourceRef"].is_null() && !spec["dataSource"].is_null() && !known(&spec["dataSource"]) {
+        remove(spec, "dataSource");
+    }
+    if let Some(reference) = existing(spec, "dataSourceRef") {
+        remove(reference, "namespace");
+    }
+    match (spec["dataSource"].is_object(), spec["dataSourceRef"].is_object()) {
+        (true, false) => set(spec, "dataSourceRef", spec["dataSource"].clone()),
+        (false, true) => set(spec, "dataSource", spec["dataSourceRef"].clone()),
+        _ => {}
+    }
+}
+
 fn slice(object: &mut Value) {
     for endpoint in items(object, "endpoints") {
         fill(endpoint, "conditions", json!({}));
@@ -218,6 +270,24 @@ fn event(group: &str, object: &mut Value) {
                 set(object, key, "");
             }
         }
+    }
+}
+
+fn csi_driver(object: &mut Value) {
+    let Some(spec) = existing(object, "spec") else { return };
+    fill(spec, "attachRequired", true);
+    for key in [
+        "podInfoOnMount",
+        "preventPodSchedulingIfMissing",
+        "requiresRepublish",
+        "seLinuxMount",
+        "storageCapacity",
+    ] {
+        fill(spec, key, false);
+    }
+    fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    if list(spec, "volumeLifecycleModes").is_empty() {
+        set(spec, "volumeLifecycleModes", json!(["Persistent"]));
     }
 }
 
@@ -275,6 +345,7 @@ fn deployment(object: &mut Value) {
 }
 
 fn daemon_set(object: &mut Value) {
+    fill(child(child(object, "metadata"), "annotations"), TEMPLATE_GENERATION, "0");
     let Some(spec) = existing(object, "spec") else { return };
     fill(spec, "revisionHistoryLimit", 10);
     let strategy = child(spec, "updateStrategy");
@@ -298,12 +369,21 @@ fn job(spec: &mut Value) {
     } else {
         fill(spec, "backoffLimit", i32::MAX);
     }
+    failure_policy(spec);
     fill(spec, "completionMode", "NonIndexed");
     fill(spec, "suspend", false);
     fill(spec, "manualSelector", false);
     let replacement = if spec["podFailurePolicy"].is_object() { "Failed" } else { "TerminatingOrFailed" };
     fill(spec, "podReplacementPolicy", replacement);
     pod::default_template(spec, "template");
+}
+
+/// A condition that a rule names is meant to hold.
+fn failure_policy(spec: &mut Value) {
+    let Some(policy) = existing(spec, "podFailurePolicy") else { return };
+    for rule in items(policy, "rules") {
+        items(rule, "onPodConditions").for_each(|condition| fill(condition, "status", "True"));
+    }
 }
 
 fn cron_job(object: &mut Value) {
@@ -315,6 +395,7 @@ fn cron_job(object: &mut Value) {
     let template = child(spec, "jobTemplate");
     fill(template, "metadata", json!({}));
     if let Some(spec) = existing(template, "spec") {
+        failure_policy(spec);
         pod::default_template(spec, "template");
     }
 }

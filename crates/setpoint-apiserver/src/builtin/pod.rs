@@ -35,6 +35,7 @@ pub fn default_spec(spec: &mut Value) {
 
 /// Defaults that only pods get, not templates.
 pub fn default_pod(pod: &mut Value) {
+    existing(pod, "status").into_iter().for_each(one_address);
     let Some(spec) = existing(pod, "spec") else { return };
     fill(spec, "enableServiceLinks", true);
     let host_network = spec["hostNetwork"] == true;
@@ -46,17 +47,32 @@ pub fn default_pod(pod: &mut Value) {
                     fill_number(port, "hostPort", number);
                 }
             }
-            if let Some(resources) = existing(container, "resources")
-                && let Some(limits) = resources["limits"].as_object().cloned()
-            {
-                let requests = child(resources, "requests");
-                for (name, limit) in limits {
-                    fill(requests, &name, limit);
-                }
-            }
+            requests_from_limits(container);
         }
     }
     default_spec(spec);
+}
+
+/// The first of a pod's addresses is that of clients that know one only, who win.
+fn one_address(status: &mut Value) {
+    let (one, first) = (text(status, "podIP").to_owned(), text(&status["podIPs"][0], "ip").to_owned());
+    if one.is_empty() && !first.is_empty() {
+        set(status, "podIP", first);
+    } else if one != first {
+        set(status, "podIPs", json!([{"ip": one}]));
+    }
+}
+
+/// Who names a limit and no request wants the limit.
+fn requests_from_limits(container: &mut Value) {
+    if let Some(resources) = existing(container, "resources")
+        && let Some(limits) = resources["limits"].as_object().cloned()
+    {
+        let requests = child(resources, "requests");
+        for (name, limit) in limits {
+            fill(requests, &name, limit);
+        }
+    }
 }
 
 /// Defaults of a `{metadata, spec}` template.
@@ -121,7 +137,7 @@ fn default_http_get(handler: &mut Value) {
 
 /// Whether an image reference has the tag `latest` or neither tag nor digest.
 fn is_latest(image: &str) -> bool {
-    if image.contains('@') {
+    if image.is_empty() || image.contains('@') {
         return false;
     }
     let name = image.rsplit('/').next().unwrap_or(image);
@@ -177,6 +193,14 @@ fn default_downward(source: &mut Value) {
 pub fn create(pod: &mut Value) {
     let class = class_of(pod);
     set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
+    if !list(&pod["spec"], "schedulingGates").is_empty() {
+        let created = pod["metadata"]["creationTimestamp"].clone();
+        let condition = json!({
+            "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": created,
+            "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+        });
+        set(&mut pod["status"], "conditions", json!([condition]));
+    }
     if let Some(spec) = existing(pod, "spec") {
         tolerate_failing_nodes(spec);
     }
@@ -206,12 +230,32 @@ pub fn update(subresource: Option<&str>, new: &mut Value, old: &Value) {
     match subresource {
         // The class of service never changes; status writers may leave it out.
         Some("status") => {
-            if let Some(status) = existing(new, "status") {
+            if let Some(status) = existing(new, "status")
+                && text(status, "qosClass").is_empty()
+            {
                 copy(status, &old["status"], "qosClass");
             }
         }
         Some("ephemeralcontainers") => keep_spec_but(new, old, "ephemeralContainers"),
-        Some("resize") => keep_spec_but(new, old, "containers"),
+        Some("resize") => {
+            let mut kept = old.clone();
+            for key in ["containers", "initContainers"] {
+                let wanted = list(&new["spec"], key).to_vec();
+                if wanted.len() != list(&old["spec"], key).len() {
+                    // Refused by validation.
+                    copy(&mut kept["spec"], &new["spec"], key);
+                    continue;
+                }
+                for (container, wanted) in items(&mut kept["spec"], key).zip(&wanted) {
+                    copy(container, wanted, "resources");
+                    copy(container, wanted, "resizePolicy");
+                }
+            }
+            copy(&mut kept, new, "metadata");
+            keep_metadata(&mut kept, old);
+            items(&mut kept["spec"], "containers").for_each(requests_from_limits);
+            *new = kept;
+        }
         None => existing(new, "spec").into_iter().for_each(tolerate_failing_nodes),
         Some(_) => {}
     }
@@ -223,11 +267,19 @@ fn keep_spec_but(new: &mut Value, old: &Value, key: &str) {
         copy(spec, &new["spec"], key);
     }
     copy(&mut kept, new, "metadata");
+    keep_metadata(&mut kept, old);
     *new = kept;
 }
 
+/// Of the metadata a write to a subresource changes nothing but its bookkeeping.
+fn keep_metadata(new: &mut Value, old: &Value) {
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        copy(&mut new["metadata"], &old["metadata"], key);
+    }
+}
+
 /// The class of service: `Guaranteed` if every container's requests and limits of cpu and memory are equal, `BestEffort` if none has any.
-fn class_of(pod: &Value) -> &'static str {
+pub fn class_of(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let (mut any, mut guaranteed) = (false, true);
     for container in list(spec, "initContainers").iter().chain(list(spec, "containers")) {

@@ -22,8 +22,13 @@ fn protect(object: &mut Value, finalizer: &str) {
 /// A new object.
 pub fn create(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
-        ("", "PersistentVolumeClaim") => protect(object, "kubernetes.io/pvc-protection"),
+        ("", "PersistentVolumeClaim") => {
+            protect(object, "kubernetes.io/pvc-protection");
+            existing(object, "spec").into_iter().for_each(defaults::data_source);
+        }
         ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
+        ("storage.k8s.io", "VolumeAttributesClass") => protect(object, "kubernetes.io/vac-protection"),
+        ("coordination.k8s.io", "Lease") => lease(object),
         ("", "Service") => service::create(object),
         // Go writes the list without `omitempty`.
         ("rbac.authorization.k8s.io", "ClusterRole" | "Role") if object["rules"].is_null() => {
@@ -36,13 +41,19 @@ pub fn create(group: &str, kind: &str, object: &mut Value) {
         // Whoever creates a node is its kubelet.
         ("", "Node") => {}
         ("", "Namespace") => {
-            set(child(object, "spec"), "finalizers", json!(["kubernetes"]));
+            let spec = child(object, "spec");
+            fill(spec, "finalizers", json!([]));
+            if let Some(finalizers) = spec["finalizers"].as_array_mut()
+                && !finalizers.iter().any(|known| known == "kubernetes")
+            {
+                finalizers.push("kubernetes".into());
+            }
             set(object, "status", json!({"phase": "Active"}));
         }
         ("apps", "DaemonSet") => {
             set(object, "status", initial_status(group, kind));
             let annotations = child(child(object, "metadata"), "annotations");
-            set(annotations, "deprecated.daemonset.template.generation", "1");
+            set(annotations, defaults::TEMPLATE_GENERATION, "1");
         }
         ("batch", "Job") => {
             set(object, "status", json!({}));
@@ -56,6 +67,10 @@ pub fn create(group: &str, kind: &str, object: &mut Value) {
             let known = setpoint_kinds::kinds().iter().find(|k| k.group == group && k.kind == kind);
             if known.is_some_and(|k| k.subresource("status").is_some()) {
                 set(object, "status", initial_status(group, kind));
+            }
+            if (group, kind) == ("", "PersistentVolume") {
+                let now = object["metadata"]["creationTimestamp"].clone();
+                set(&mut object["status"], "lastPhaseTransitionTime", now);
             }
         }
     }
@@ -76,6 +91,14 @@ fn initial_status(group: &str, kind: &str) -> Value {
         }
         ("autoscaling", "HorizontalPodAutoscaler") => json!({"desiredReplicas": 0}),
         _ => json!({}),
+    }
+}
+
+/// Fields of a feature that is off.
+fn lease(object: &mut Value) {
+    if let Some(spec) = existing(object, "spec") {
+        remove(spec, "strategy");
+        remove(spec, "preferredHolder");
     }
 }
 
@@ -122,6 +145,21 @@ pub fn update(group: &str, kind: &str, subresource: Option<&str>, new: &mut Valu
                 copy(new, old, "spec");
             }
         }
+        ("coordination.k8s.io", "Lease") => lease(new),
+        ("", "PersistentVolumeClaim") => existing(new, "spec").into_iter().for_each(defaults::data_source),
+        ("apps", "DaemonSet") => {
+            let of = |object: &Value| {
+                text(&object["metadata"]["annotations"], defaults::TEMPLATE_GENERATION)
+                    .parse::<i64>()
+                    .unwrap_or(0)
+            };
+            let changed = subresource.is_none() && new["spec"]["template"] != old["spec"]["template"];
+            let count = of(old) + i64::from(changed);
+            let annotations = child(child(new, "metadata"), "annotations");
+            set(annotations, defaults::TEMPLATE_GENERATION, count.to_string());
+        }
+        // What was asked for does not change.
+        ("certificates.k8s.io", "CertificateSigningRequest") => copy(new, old, "spec"),
         ("", "Secret") if is_empty(&new["type"]) => {
             copy(new, old, "type");
         }

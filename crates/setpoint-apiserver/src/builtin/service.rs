@@ -5,6 +5,14 @@ use serde_json::{Value, json};
 use super::edit::{child, copy, existing, fill, fill_number, is_empty, items, list, remove, text};
 
 pub fn default(service: &mut Value) {
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    if let Some(balancer) = existing(service, "status").and_then(|status| existing(status, "loadBalancer")) {
+        for ingress in items(balancer, "ingress").filter(|_| balanced) {
+            if !text(ingress, "ip").is_empty() {
+                fill(ingress, "ipMode", "VIP");
+            }
+        }
+    }
     let Some(spec) = existing(service, "spec") else { return };
     fill(spec, "type", "ClusterIP");
     fill(spec, "sessionAffinity", "None");
@@ -63,7 +71,15 @@ fn leave_out(spec: &mut Value, old: &Value) {
 pub fn update(new: &mut Value, old: &Value) {
     let old = &old["spec"];
     let Some(spec) = existing(new, "spec") else { return };
-    if text(spec, "type") == "ExternalName" || text(old, "type") == "ExternalName" {
+    if text(spec, "type") == "ExternalName" {
+        for field in ["internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy"] {
+            if spec.get(field) == old.get(field) {
+                remove(spec, field);
+            }
+        }
+        return;
+    }
+    if text(old, "type") == "ExternalName" {
         return;
     }
     for field in ["ipFamilies", "ipFamilyPolicy"] {

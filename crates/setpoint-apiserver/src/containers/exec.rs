@@ -45,14 +45,14 @@ pub(crate) async fn exec(call: &mut Call<'_>) -> Result<Response<Body>> {
         stderr: query.flag("stderr") && !query.flag("tty"),
         tty: query.flag("tty"),
     };
-    if options.command.is_empty() {
-        return Err(Status::bad_request("you must specify at least 1 container command to execute"));
-    }
     // Before the handshake: kubectl takes an error in the answer to a WebSocket for a server that has none, asks again over
     // SPDY and shows only what is said to that.
     let Some((kubelet, container)) = find(call)? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.place.name)));
     };
+    if options.command.is_empty() {
+        return Err(Status::bad_request("you must specify at least 1 container command to execute"));
+    }
     let accepted = handshake(&call.parts.headers, &[V5, V4])?;
     // For the same reason a command that cannot be started ends on the error channel.
     let session = kubelet.exec(container, options.clone()).await.unwrap_or_else(failed);

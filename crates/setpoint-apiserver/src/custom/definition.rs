@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::structure;
-use crate::builtin::{validate_conversion, validate_review_versions};
+use crate::builtin::{GoValue, validate_conversion, validate_review_versions};
 use crate::object::Metadata;
 use crate::object_meta::OLD_LABEL;
 use crate::object_meta::is_label;
-use crate::status::{Cause, GoValue};
+use crate::status::Cause;
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 /// Upstream: `MaxSelectableFields`.
@@ -221,7 +221,7 @@ fn shown(versions: &[Value]) -> GoValue {
         if shared { GoValue::Plain(Value::Null) } else { plain(&version[field]) }
     };
     let version = |version: &Value| {
-        GoValue::Struct(vec![
+        GoValue::fields([
             ("Name", plain(&version["name"])),
             ("Served", flag(&version["served"])),
             ("Storage", flag(&version["storage"])),
@@ -233,7 +233,7 @@ fn shown(versions: &[Value]) -> GoValue {
             ("SelectableFields", own(version, "selectableFields")),
         ])
     };
-    GoValue::List(versions.iter().map(version).collect())
+    GoValue::Items(versions.iter().map(version).collect())
 }
 
 fn stored_versions(definition: &Value, causes: &mut Vec<Cause>) {

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use setpoint_schema::{Schema, is_known_format};
 
-use crate::status::{Cause, GoValue};
+use crate::builtin::GoValue;
+use crate::status::Cause;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 /// Keywords of JSON schema that are not taken. With one of these, upstream cannot look at the structure at all.
@@ -295,7 +296,7 @@ impl Walk {
 fn shown(rule: &Value) -> GoValue {
     let text = |key: &str| GoValue::Plain(rule[key].as_str().unwrap_or_default().into());
     let plain = |key: &str| GoValue::Plain(rule[key].clone());
-    GoValue::Struct(vec![
+    GoValue::fields([
         ("Rule", text("rule")),
         ("Message", text("message")),
         ("MessageExpression", text("messageExpression")),

@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use super::decode::check_kind;
 use super::prepare::{refuse_invalid, set_namespace, wipe, write_warnings};
-use super::shape::{Tracked, check, clean, track};
+use super::shape::{Tracked, check, clean, complete, track};
 use super::unsupported::refuse_kind;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
 use crate::custom;
-use crate::object::Metadata;
+use crate::identity::Identity;
+use crate::object::{Metadata, fields};
 use crate::object_meta;
 use crate::status::{Result, Status};
 use crate::store::{Holder, Key, Refused, Stored};
@@ -89,7 +90,11 @@ impl Registry {
     ) -> Result<Answer> {
         let resource = Arc::clone(&place.resource);
         self.prepare_create(&mut place, &mut object);
+        if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+            sign(&mut object, &options.user);
+        }
         let _reserved = self.allocate(&resource, &mut object, None)?;
+        complete(&resource, &mut object);
         let mut causes = object_meta::validate(&object, &resource);
         causes.extend(check(&resource, &object, None, ""));
         refuse_invalid(&resource, &place.name, causes)?;
@@ -137,6 +142,24 @@ fn check_definition(place: &Place) -> Result<()> {
         return Err(Status::definition_terminating(place.resource.subject(&place.name)));
     }
     Ok(())
+}
+
+/// Writes into a request for a certificate who asks (upstream: `csrStrategy.PrepareForCreate`).
+fn sign(request: &mut Value, user: &Identity) {
+    let spec = fields(&mut request["spec"]);
+    for key in ["username", "uid", "groups", "extra"] {
+        spec.remove(key);
+    }
+    spec.insert("username".to_owned(), user.user.clone().into());
+    if !user.uid.is_empty() {
+        spec.insert("uid".to_owned(), user.uid.clone().into());
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups".to_owned(), user.groups.clone().into());
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra".to_owned(), serde_json::json!(user.extra));
+    }
 }
 
 /// What must be there, and stay, for an object to be created.

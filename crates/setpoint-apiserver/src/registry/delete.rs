@@ -191,8 +191,8 @@ impl Registry {
         let grace = grace_period(resource, old, options);
         mark(self, &mut new, old, grace);
         let finished = is_finished(&new);
-        if finished && !old.is_deleting() {
-            // It goes at once: nobody ever sees it marked.
+        if finished && !old.is_deleting() && !resource.is("", "pods") {
+            // It goes at once: nobody ever sees it marked. Pods, which could be given time, are marked first.
             new = old.clone();
         }
         let mut warnings = Vec::new();
@@ -369,15 +369,18 @@ fn terminate_definition(definition: &mut Value, now: &str) {
 
 /// The kinds that answer a deletion with the object (upstream: `ReturnDeletedObject`).
 fn returns_deleted(resource: &Resource) -> bool {
-    resource.group.is_empty()
-        && matches!(
-            resource.plural.as_str(),
-            "pods"
-                | "services"
-                | "persistentvolumes"
-                | "persistentvolumeclaims"
-                | "podtemplates"
-                | "resourcequotas"
-                | "serviceaccounts"
-        )
+    let storage =
+        ["csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"];
+    resource.group == "storage.k8s.io" && storage.contains(&resource.plural.as_str())
+        || resource.group.is_empty()
+            && matches!(
+                resource.plural.as_str(),
+                "pods"
+                    | "services"
+                    | "persistentvolumes"
+                    | "persistentvolumeclaims"
+                    | "podtemplates"
+                    | "resourcequotas"
+                    | "serviceaccounts"
+            )
 }

@@ -9,7 +9,7 @@ use super::conversion::by_webhook;
 use super::decode::check_kind;
 use super::definitions::note_storage_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
-use super::shape::{Tracked, check, clean, served, storage_form, track};
+use super::shape::{Tracked, check, clean, complete, served, storage_form, track};
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
 use crate::catalog::Resource;
@@ -113,7 +113,11 @@ impl Registry {
             if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() {
                 note_storage_version(&mut new);
             }
+            if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+                date_conditions(&mut new, old, &self.now());
+            }
             let _reserved = self.allocate(resource, &mut new, Some(old))?;
+            complete(resource, &mut new);
             let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
@@ -174,6 +178,24 @@ impl Registry {
 /// Subresources whose requests carry an object of another kind: it has been admitted before it was written into this one.
 fn has_own_object(subresource: &str) -> bool {
     matches!(subresource, "scale" | "binding")
+}
+
+/// Gives the conditions of a request for a certificate the times that they lack (upstream: `populateConditionTimestamps`).
+fn date_conditions(request: &mut Value, old: &Value, now: &str) {
+    let before = old["status"]["conditions"].clone();
+    for condition in
+        request.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten()
+    {
+        let known = before.as_array().into_iter().flatten().find(|known| known["type"] == condition["type"]);
+        if condition["lastUpdateTime"].is_null() {
+            condition["lastUpdateTime"] = now.into();
+        }
+        if condition["lastTransitionTime"].is_null() {
+            let kept = known.filter(|known| known["status"] == condition["status"]);
+            let kept = kept.map(|known| known["lastTransitionTime"].clone()).filter(|time| !time.is_null());
+            condition["lastTransitionTime"] = kept.unwrap_or_else(|| now.into());
+        }
+    }
 }
 
 /// The kinds whose strategies upstream let a PUT create.

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 use setpoint_kinds::{Label, message};
-use setpoint_schema::{Schema, printed, prune};
+use setpoint_schema::{printed, prune};
 
 use super::PatchKind;
-use super::decode::go;
+use super::decode::go::{self, Decoder};
 use super::options::{FieldValidation, WriteOptions};
-use super::shape::{drop_nulls, first_type_error, metadata_fault, type_error};
+use super::shape::{drop_nulls, metadata_fault};
 use crate::catalog::Resource;
 use crate::status::{Cause, Result, Status, Subject};
 
@@ -32,7 +32,7 @@ pub(super) fn check(
     patch: &Patch<'_>,
     options: &WriteOptions,
 ) -> Result<Vec<String>> {
-    if let Some(error) = undecodable(resource, object) {
+    if let Some(error) = undecodable(resource, patch.kind, object) {
         return Err(refusal(resource, live, object, patch, &error));
     }
     if resource.custom().is_some() {
@@ -85,16 +85,15 @@ pub(super) fn unknown_in_operations(patch: &Value) -> Vec<String> {
 }
 
 /// Why Go's decoder could not read a built-in object.
-fn undecodable(resource: &Resource, object: &Value) -> Option<String> {
+fn undecodable(resource: &Resource, kind: PatchKind, object: &Value) -> Option<String> {
+    let decoder = if kind == PatchKind::Strategic { Decoder::Unstructured } else { Decoder::Json };
     if resource.custom().is_some() {
         return metadata_fault(object);
     }
     let text = |key: &str| object[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if api_version == resource.api_version() && kind == resource.kind {
-        let error = type_error(resource, object)?;
-        let words = resource.definition().and_then(|definition| go::words(definition, &error));
-        return Some(words.unwrap_or_else(|| error.to_string()));
+        return go::misfit(decoder, resource.definition()?, object);
     }
     // It is decoded as what it says it is.
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -103,8 +102,7 @@ fn undecodable(resource: &Resource, object: &Value) -> Option<String> {
             "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
         ));
     };
-    let error = first_type_error(&Schema::builtin(other.definition)?, object)?;
-    Some(go::words(other.definition, &error).unwrap_or_else(|| error.to_string()))
+    go::misfit(decoder, other.definition, object)
 }
 
 fn unknown(resource: &Resource, object: &Value) -> Vec<String> {

@@ -6,6 +6,7 @@ use super::modify::{Wanted, uid_precondition};
 use super::shape::Tracked;
 use super::{Answer, DeleteOptions, Place, Registry, WriteOptions, Written};
 use crate::object::{Metadata, fields, meta_mut};
+use crate::object_meta::NameRule;
 use crate::selector::{LabelSelector, to_text};
 use crate::status::{Cause, Result, Status, Subject};
 use crate::store::{Change, Expect, Stored};
@@ -21,16 +22,10 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written> {
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
-        let target = binding["target"]["kind"].as_str().unwrap_or_default();
-        if node.is_empty() || !matches!(target, "" | "Node") {
-            let subject = Subject { group: "", kind: "Binding", name: &place.name };
-            let cause = if node.is_empty() {
-                Cause::required("target.name", "")
-            } else {
-                Cause::unsupported("target.kind", &json!(target), &["Node", "<empty>"])
-            };
-            return Err(Status::invalid(subject, vec![cause]));
+        if !binding.meta("name").is_empty() && binding.meta("name") != place.name {
+            return Err(Status::bad_request("name in URL does not match name in Binding object"));
         }
+        check_binding(&binding["target"])?;
         let now = self.now();
         self.modify(place, "binding", options, |live| {
             let subject = Subject { group: "", kind: "pods/binding", name: &place.name };
@@ -102,17 +97,16 @@ impl Registry {
             let mut budgets = snapshot.range(&place.namespace, None).filter(|(_, stored)| covers(stored));
             let Some((key, stored)) = budgets.next() else { return Ok(()) };
             if budgets.next().is_some() {
-                return Err(Status::internal(
+                return Err(Status::unknown(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }
             let mut budget: Value = (*stored.value).clone();
             if budget["status"]["observedGeneration"].as_i64().unwrap_or_default() < budget.generation() {
                 let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                return Err(Status::disruption_budget(
-                    message,
-                    &format!("The disruption budget {} is still being processed by the server.", key.name),
-                ));
+                let why =
+                    format!("The disruption budget {} is still being processed by the server.", key.name);
+                return Err(Status::disruption_budget(message, &why, 10));
             }
             let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or_default();
             if allowed <= 0 {
@@ -125,6 +119,7 @@ impl Registry {
                         count("desiredHealthy"),
                         count("currentHealthy")
                     ),
+                    0,
                 ));
             }
             if dry_run {
@@ -168,6 +163,29 @@ impl Registry {
             Ok(Wanted { object, tracked: Tracked::Update, warnings: Vec::new() })
         })
         .await
+    }
+}
+
+/// A binding is no object of the store: what is wrong with it is said as an error of the server, as upstream does.
+fn check_binding(target: &Value) -> Result<()> {
+    let (kind, name) =
+        (target["kind"].as_str().unwrap_or_default(), target["name"].as_str().unwrap_or_default());
+    let mut causes = Vec::new();
+    if !matches!(kind, "" | "Node") {
+        causes.push(Cause::unsupported("target.kind", &json!(kind), &["Node", "<empty>"]));
+    }
+    if name.is_empty() {
+        causes.push(Cause::required("target.name", ""));
+    } else {
+        let wrong = NameRule::Subdomain.check(name, false);
+        causes.extend(wrong.iter().map(|detail| Cause::invalid("target.name", &json!(name), detail)));
+    }
+    let texts: Vec<String> =
+        causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+    match texts.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Status::unknown(one.clone())),
+        all => Err(Status::unknown(format!("[{}]", all.join(", ")))),
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn prepare_update(resource: &Resource, subresource: &str, new: &mut V
     // The store sets the next one.
     copy_meta(new, old, "resourceVersion");
     let has_status = resource.has_subresource("status");
-    if subresource == "status" {
+    if matches!(subresource, "status" | "approval") {
         keep_all_but_status(resource, new, old);
     } else if has_status && subresource != "binding" {
         // A binding also says in the status that the pod is scheduled.
@@ -103,7 +103,12 @@ pub(super) fn prepare_update(resource: &Resource, subresource: &str, new: &mut V
     let noted = resource.is("apps", "deployments")
         && subresource.is_empty()
         && new["metadata"]["annotations"] != old["metadata"]["annotations"];
-    let differs = noted || content_differs(new, old, has_status);
+    // Slices are what kube-proxy reads, labels included; nothing of a priority class that counts can change.
+    let noted = noted
+        || resource.is("discovery.k8s.io", "endpointslices")
+            && new["metadata"]["labels"] != old["metadata"]["labels"];
+    let fixed = resource.is("scheduling.k8s.io", "priorityclasses");
+    let differs = !fixed && (noted || content_differs(new, old, has_status));
     if subresource != "binding" && resource.has_generation() && differs {
         meta_mut(new).insert("generation".to_owned(), (old.generation() + 1).into());
     }
@@ -139,6 +144,9 @@ fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
 pub(super) fn write_warnings(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<String> {
     if resource.is(custom::GROUP, custom::PLURAL) {
         return custom::warnings(object, old);
+    }
+    if resource.is("discovery.k8s.io", "endpointslices") && object["addressType"] == "FQDN" && old.is_none() {
+        return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
     }
     if old.is_none() { finalizer_warnings(resource, object) } else { Vec::new() }
 }

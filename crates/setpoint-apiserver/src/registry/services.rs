@@ -57,7 +57,8 @@ impl Registry {
             all.iter().filter(|(_, other)| *other != uid).map(|(what, _)| what.clone()).collect();
         let mut causes = Vec::new();
         if service["spec"]["type"].as_str() == Some("ExternalName") {
-            for field in ["clusterIP", "clusterIPs"] {
+            // A new one with an address is refused.
+            for field in ["clusterIP", "clusterIPs"].into_iter().filter(|_| old.is_some()) {
                 fields(&mut service["spec"]).remove(field);
             }
         } else {
@@ -87,6 +88,15 @@ impl Registry {
     ) -> Result<()> {
         let before = old.and_then(|old| old["spec"]["clusterIP"].as_str()).unwrap_or_default().to_owned();
         let spec = &service["spec"];
+        let both = (
+            spec["clusterIP"].as_str().unwrap_or_default(),
+            spec["clusterIPs"][0].as_str().unwrap_or_default(),
+        );
+        let differ = !both.0.is_empty() && !both.1.is_empty() && both.0 != both.1;
+        if differ || (!both.0.is_empty() && both.0 != NONE && both.0.parse::<std::net::IpAddr>().is_err()) {
+            // Refused by validation.
+            return Ok(());
+        }
         let given = spec["clusterIP"].as_str().filter(|text| !text.is_empty());
         let given = given.or_else(|| spec["clusterIPs"][0].as_str()).unwrap_or_default().to_owned();
         let address = if given.is_empty() { before.clone() } else { given.clone() };
@@ -195,13 +205,22 @@ impl Registry {
             fields(port).insert("nodePort".to_owned(), chosen.into());
         }
         service["spec"]["ports"] = ports;
+        let spec = &service["spec"];
+        let checked = spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local";
+        if checked && spec["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
+            let free =
+                (FIRST_NODE_PORT..FIRST_NODE_PORT + NODE_PORTS).rev().find(|number| !taken.contains(number));
+            let free =
+                free.ok_or_else(|| Status::internal("failed to allocate a nodePort: range is full"))?;
+            fields(&mut service["spec"]).insert("healthCheckNodePort".to_owned(), free.into());
+        }
         Ok(())
     }
 }
 
 fn node_ports(service: &Value) -> impl Iterator<Item = u64> {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-    ports.filter_map(|port| port["nodePort"].as_u64())
+    ports.filter_map(|port| port["nodePort"].as_u64()).chain(service["spec"]["healthCheckNodePort"].as_u64())
 }
 
 /// The address and the ports of a Service.

@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 use setpoint_schema::managed::{self, UpdateRequest};
 use setpoint_schema::{
-    ErrorKind, FieldError, FieldPath, FieldSet, Schema, UnknownField, fill_null_entries, omit_empty, prune,
-    validate,
+    ErrorKind, FieldPath, FieldSet, Schema, UnknownField, fill_null_entries, omit_empty, prune, validate,
+    write_zeros,
 };
 
 use super::Registry;
-use super::decode::go;
+use super::decode::go::{self, Decoder};
 use super::options::{FieldValidation, WriteOptions};
+use crate::autoscaling;
 use crate::builtin;
 use crate::catalog::Resource;
 use crate::custom;
@@ -58,6 +59,11 @@ pub(super) fn served_value(resource: &Resource, mut value: Value) -> Value {
         custom.complete(&mut value);
     } else if resource.group == events::GROUP {
         events::from_core(&mut value);
+        omit_empty(&resource.schema(), &mut value);
+        complete(resource, &mut value);
+    } else if autoscaling::is_first(resource) {
+        autoscaling::from_second(&mut value);
+        complete(resource, &mut value);
     } else {
         value["apiVersion"] = resource.api_version().into();
     }
@@ -75,6 +81,11 @@ pub(super) fn storage_form(resource: &Resource, mut object: Value) -> Value {
         object["apiVersion"] = custom.storage_version.as_str().into();
     } else if resource.group == events::GROUP {
         events::to_core(&mut object);
+    } else if autoscaling::is_first(resource) {
+        autoscaling::to_second(&mut object);
+        if let Some(schema) = Schema::builtin("io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler") {
+            write_zeros(&schema, &mut object);
+        }
     }
     object
 }
@@ -94,6 +105,7 @@ pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOpti
         // Some defaults are what Go writes for an empty list.
         drop_nulls(object);
         check_types(resource, object)?;
+        complete(resource, object);
         unknown
     };
     let texts = || options.duplicates.iter().cloned().chain(unknown.iter().map(ToString::to_string));
@@ -135,9 +147,18 @@ pub(crate) fn redecode(resource: &Resource, object: &mut Value) -> Result<(), St
     omit_empty(&resource.schema(), object);
     builtin::default(&resource.group, &resource.kind, object);
     drop_nulls(object);
-    let Some(error) = type_error(resource, object) else { return Ok(()) };
-    let words = resource.definition().and_then(|definition| go::words(definition, &error));
-    Err(words.unwrap_or_else(|| error.to_string()))
+    if let Some(words) = misfit(resource, object) {
+        return Err(words);
+    }
+    complete(resource, object);
+    Ok(())
+}
+
+/// Adds what Go's types write even where nothing is set.
+pub(super) fn complete(resource: &Resource, object: &mut Value) {
+    if resource.custom().is_none() {
+        write_zeros(&resource.schema(), object);
+    }
 }
 
 /// `null` is nothing, as in the Go types of built-in kinds.
@@ -154,9 +175,7 @@ pub(super) fn drop_nulls(value: &mut Value) {
 
 /// A value of the wrong type cannot even be decoded: 400, not 422.
 fn check_types(resource: &Resource, object: &Value) -> Result<()> {
-    let Some(error) = type_error(resource, object) else { return Ok(()) };
-    let words = resource.definition().and_then(|definition| go::words(definition, &error));
-    Err(undecodable(resource, &words.unwrap_or_else(|| error.to_string())))
+    misfit(resource, object).map_or(Ok(()), |words| Err(undecodable(resource, &words)))
 }
 
 /// The metadata of custom resources has the types of everybody's.
@@ -167,8 +186,13 @@ fn check_metadata(resource: &Resource, object: &Value) -> Result<()> {
 /// What is wrong with the types in an object's metadata.
 pub(super) fn metadata_fault(object: &Value) -> Option<String> {
     const DEFINITION: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-    let error = first_type_error(&Schema::builtin(DEFINITION)?, &object["metadata"])?;
-    object["metadata"].is_object().then(|| go::words(DEFINITION, &error).unwrap_or_else(|| error.to_string()))
+    let metadata = &object["metadata"];
+    metadata.is_object().then(|| go::misfit(Decoder::Json, DEFINITION, metadata)).flatten()
+}
+
+/// The first value of a built-in object that does not fit its type, in Go's words.
+fn misfit(resource: &Resource, object: &Value) -> Option<String> {
+    go::misfit(Decoder::Json, resource.definition()?, object)
 }
 
 fn undecodable(resource: &Resource, why: &str) -> Status {
@@ -176,19 +200,8 @@ fn undecodable(resource: &Resource, why: &str) -> Status {
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
-/// The first value of a wrong type.
-pub(super) fn type_error(resource: &Resource, object: &Value) -> Option<FieldError> {
-    first_type_error(&resource.schema(), object)
-}
-
-/// The first value of a type that the schema does not have.
-pub(super) fn first_type_error(schema: &Schema, object: &Value) -> Option<FieldError> {
-    let errors = validate(schema, object, &FieldPath::root());
-    errors.into_iter().find(|error| error.kind == ErrorKind::TypeInvalid)
-}
-
 /// Everything that is wrong with an object, beside its metadata.
-pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
+pub(crate) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
     if let Some(custom) = resource.custom() {
         let mut causes: Vec<Cause> = custom.validate(new, old).iter().map(Cause::of).collect();
         if custom.has_status && subresource.is_empty() {
@@ -210,6 +223,18 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         return causes;
     }
     let of = (!subresource.is_empty()).then_some(subresource);
+    if autoscaling::is_first(resource) {
+        let second = |object: &Value| {
+            let mut object = object.clone();
+            autoscaling::to_second(&mut object);
+            object
+        };
+        let (new, old) = (second(new), old.map(second));
+        return builtin::validate(&resource.group, &resource.kind, &new, old.as_ref(), of)
+            .iter()
+            .map(Cause::of)
+            .collect();
+    }
     let wrong = builtin::validate(&resource.group, &resource.kind, new, old, of);
     let mut causes: Vec<Cause> = wrong.iter().map(Cause::of).collect();
     if resource.is(custom::GROUP, custom::PLURAL) {
@@ -217,7 +242,10 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         causes.extend(custom::check(new, old));
         return causes;
     }
-    for error in validate(&resource.schema(), new, &FieldPath::root()) {
+    if builtin::is_whole(&resource.group) {
+        return causes;
+    }
+    for error in validate(&resource.schema(), &without_empty(new), &FieldPath::root()) {
         // Go writes a zero where a status lacks a required field, and metadata has checks of its own.
         let path = error.path.to_string();
         let checked = !path.starts_with("status") && !path.starts_with("metadata");
@@ -230,6 +258,36 @@ pub(super) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subre
         }
     }
     causes
+}
+
+/// The object without fields that are `null` or an empty text: what Go calls zero is missing.
+fn without_empty(object: &Value) -> Cow<'_, Value> {
+    fn empty(value: &Value) -> bool {
+        value.is_null() || value == ""
+    }
+    fn is_clean(value: &Value) -> bool {
+        match value {
+            Value::Object(fields) => fields.values().all(|value| !empty(value) && is_clean(value)),
+            Value::Array(items) => items.iter().all(is_clean),
+            _ => true,
+        }
+    }
+    fn clean(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|_, value| !empty(value));
+                fields.values_mut().for_each(clean);
+            }
+            Value::Array(items) => items.iter_mut().for_each(clean),
+            _ => {}
+        }
+    }
+    if is_clean(object) {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    clean(&mut object);
+    Cow::Owned(object)
 }
 
 /// Sets `metadata.managedFields`.
@@ -269,6 +327,21 @@ pub(super) fn track(
         ignored: &reset_fields(resource, subresource),
         now,
     });
+    if subresource == "scale" {
+        forget_times_of_scale(new);
+    }
+}
+
+/// What was scaled is noted without a time (upstream: `ScaleHandler`), and so comes first.
+fn forget_times_of_scale(object: &mut Value) {
+    let Some(entries) = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) else {
+        return;
+    };
+    for entry in entries.iter_mut().filter(|entry| entry["subresource"] == "scale") {
+        entry.as_object_mut().map(|entry| entry.remove("time"));
+    }
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    entries.sort_by_key(|entry| (text(entry, "operation"), text(entry, "time")));
 }
 
 /// The fields that a write to the object or to one of its subresources cannot change (upstream: `GetResetFields`).
@@ -276,6 +349,12 @@ pub(super) fn reset_fields(resource: &Resource, subresource: &str) -> FieldSet {
     match subresource {
         "status" if resource.custom().is_some() => FieldSet::of_fields(&[&["metadata"], &["spec"]]),
         "status" if matches!(resource.plural.as_str(), "pods" | "nodes") => FieldSet::of_fields(&[&["spec"]]),
+        "status" | "approval" if resource.plural == "certificatesigningrequests" => {
+            FieldSet::of_fields(&[&["spec"]])
+        }
+        _ if resource.plural == "certificatesigningrequests" => {
+            FieldSet::of_fields(&[&["spec"], &["status"]])
+        }
         "status" => FieldSet::of_fields(&[&["spec"], &["metadata", "labels"]]),
         _ if resource.has_subresource("status") => FieldSet::of_fields(&[&["status"]]),
         _ => FieldSet::default(),

@@ -8,7 +8,7 @@ use super::shape::{Shape, elements, field, fields, items, shape};
 use crate::{
     element::{Element, equal},
     field_set::{FieldSet, Node},
-    omit::with_structs,
+    omit::with_zeros,
     schema::Schema,
 };
 
@@ -20,10 +20,10 @@ pub(super) struct Comparison {
     pub(super) removed: FieldSet,
 }
 
-/// Compares `old` with `new`, leaving out what is in or below `ignored`. Structs that Go's types of built-in kinds always have are in both, so nobody
+/// Compares `old` with `new`, leaving out what is in or below `ignored`. What Go's types of built-in kinds always write is in both, so nobody
 /// comes to own them.
 pub(super) fn compare(schema: &Schema, old: &Value, new: &Value, ignored: &FieldSet) -> Comparison {
-    let (old, new) = (with_structs(schema, old), with_structs(schema, new));
+    let (old, new) = (with_zeros(schema, old), with_zeros(schema, new));
     let changes = walk(schema, Some(&old), Some(&new));
     let kept = |mut node: Node| {
         node.children.remove_below(ignored);

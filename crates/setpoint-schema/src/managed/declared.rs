@@ -78,7 +78,17 @@ fn printed(value: &Value) -> String {
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(string) => string.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(" ")),
+        Value::Object(entries) => {
+            let entries: Vec<_> =
+                entries.iter().map(|(key, value)| format!("{key}:{}", text(value))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+        other => other.to_string(),
+    }
 }
 
 fn kind_of(value: &Value) -> &'static str {

@@ -17,6 +17,8 @@ pub(super) fn lookup(definition: &str) -> Option<Schema> {
     let document = setpoint_kinds::definition(definition)?;
     // What the generator wrote is tested to parse; a definition that does not says nothing rather than break a kind.
     let mut node = parse::node(document, parse::Origin::Builtin, definition).ok()?;
+    // What is in it is somebody else's type: Go keeps the bytes, so it has one owner.
+    node.atomic_map |= definition == "io.k8s.apimachinery.pkg.runtime.RawExtension";
     node.presence = Arc::new(setpoint_kinds::presence(definition).collect());
     let schema = Schema::of(node);
     let mut read = READ.write().unwrap_or_else(PoisonError::into_inner);

@@ -64,7 +64,7 @@ pub(super) fn node(schema: &Value, origin: Origin, path: &str) -> Result<Node, S
             Some(items) => Some(child(items, origin, &format!("{path}.items"))?),
         },
         list: list_type(&keywords)?,
-        atomic_map: atomic_map(&keywords)?,
+        atomic_map: atomic_map(&keywords)?.unwrap_or(false),
         patch: patch(&keywords)?,
         checks: Arc::new(checks(&keywords, origin)?),
         presence: Arc::default(),
@@ -154,10 +154,11 @@ fn list_type(keywords: &Keywords<'_>) -> Result<ListType, SchemaError> {
     })
 }
 
-fn atomic_map(keywords: &Keywords<'_>) -> Result<bool, SchemaError> {
+fn atomic_map(keywords: &Keywords<'_>) -> Result<Option<bool>, SchemaError> {
     match keywords.text("x-kubernetes-map-type")? {
-        None | Some("granular") => Ok(false),
-        Some("atomic") => Ok(true),
+        None => Ok(None),
+        Some("granular") => Ok(Some(false)),
+        Some("atomic") => Ok(Some(true)),
         Some(other) => {
             let path = format!("{}.x-kubernetes-map-type", keywords.path);
             Err(error(&path, format!("must be granular or atomic, not {other:?}")))

@@ -1,11 +1,11 @@
 //! Containers: names, ports, environment, mounts, probes, resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use setpoint_schema::FieldPath;
 
-use super::errors::Errors;
+use super::{errors::Errors, security};
 use crate::{
     builtin::{
         Quantity,
@@ -17,6 +17,8 @@ use crate::{
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const ENV_NAME: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
+
+const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 
 /// What the containers of one pod have in common.
 pub struct Pod<'a> {
@@ -43,6 +45,8 @@ pub fn all(errors: &mut Errors, pod: &Pod<'_>, path: &FieldPath) {
                 }
             }
             check(errors, container, pod, &path);
+            errors.one_of(container, &path, "restartPolicy", &["Always", "Never", "OnFailure"]);
+            resize_policy(errors, container, &path);
             if init && container["restartPolicy"] != "Always" {
                 for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                     if container[key].is_object() {
@@ -51,7 +55,7 @@ pub fn all(errors: &mut Errors, pod: &Pod<'_>, path: &FieldPath) {
                     }
                 }
             } else {
-                probes(errors, container, &path);
+                probes(errors, container, pod.spec, &path);
             }
             for (index, port) in list(container, "ports").iter().enumerate() {
                 let number = port["hostPort"].as_i64().unwrap_or(0);
@@ -64,6 +68,56 @@ pub fn all(errors: &mut Errors, pod: &Pod<'_>, path: &FieldPath) {
     }
 }
 
+/// How a container takes a change of its resources.
+fn resize_policy(errors: &mut Errors, container: &Value, path: &FieldPath) {
+    let mut names = BTreeSet::new();
+    let path = path.child("resizePolicy");
+    for (index, policy) in list(container, "resizePolicy").iter().enumerate() {
+        let (name, how) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
+        if !names.insert(name) {
+            errors.duplicate(&path.index(index), name);
+        }
+        if !matches!(name, "cpu" | "memory") {
+            errors.unsupported(&path, name, &["cpu", "memory"]);
+        }
+        if how.is_empty() {
+            errors.required(&path, "");
+        } else if !matches!(how, "NotRequired" | "RestartContainer") {
+            errors.unsupported(&path, how, &["NotRequired", "RestartContainer"]);
+        }
+    }
+}
+
+/// Checks an ephemeral container, which has no other fields than those that make sense for it.
+pub fn ephemeral(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPath) {
+    const NEVER: [&str; 7] = [
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "ports",
+        "resizePolicy",
+        "restartPolicy",
+    ];
+    check(errors, container, pod, path);
+    for key in NEVER {
+        if !is_empty(&container[key]) {
+            errors.forbidden(&path.child(key), "cannot be set for an Ephemeral Container");
+        }
+    }
+    if container["resources"].as_object().is_some_and(|resources| !resources.is_empty()) {
+        errors.forbidden(&path.child("resources"), "cannot be set for an Ephemeral Container");
+    }
+    for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
+        for key in ["subPath", "subPathExpr"] {
+            if !text(mount, key).is_empty() {
+                let path = path.child("volumeMounts").index(index).child(key);
+                errors.forbidden(&path, "cannot be set for an Ephemeral Container");
+            }
+        }
+    }
+}
+
 fn check(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPath) {
     errors.present(container, path, "image");
     errors.one_of(container, path, "imagePullPolicy", &["Always", "IfNotPresent", "Never"]);
@@ -71,10 +125,36 @@ fn check(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPath
     ports(errors, container, pod, path);
     environment(errors, container, path);
     mounts(errors, container, pod, path);
+    devices(errors, container, pod, path);
     resources(errors, &container["resources"], &path.child("resources"));
-    let security = path.child("securityContext");
-    for key in ["runAsUser", "runAsGroup"] {
-        errors.in_range(&container["securityContext"], &security, key, 0, i64::from(i32::MAX));
+    claims(errors, &container["resources"], pod.spec, &path.child("resources.claims"));
+    security::container(errors, &container["securityContext"], &path.child("securityContext"));
+}
+
+/// The claims of devices that a container uses are some of its pod's.
+fn claims(errors: &mut Errors, resources: &Value, spec: &Value, path: &FieldPath) {
+    let known: BTreeSet<&str> =
+        list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
+    let mut seen = BTreeSet::new();
+    for (index, claim) in list(resources, "claims").iter().enumerate() {
+        let (name, path) = (text(claim, "name"), path.index(index));
+        if name.is_empty() {
+            errors.required(&path, "");
+            continue;
+        }
+        if !seen.insert((name, text(claim, "request"))) {
+            errors.duplicate(&path, name);
+        }
+        if !known.contains(name) {
+            let mut error = setpoint_schema::FieldError::not_found(&path, name);
+            error.detail = if known.is_empty() {
+                "must be one of the names in pod.spec.resourceClaims which is empty".to_owned()
+            } else {
+                let names: Vec<&str> = known.iter().copied().collect();
+                format!("must be one of the names in pod.spec.resourceClaims: {}", names.join(", "))
+            };
+            errors.push(error);
+        }
     }
 }
 
@@ -132,17 +212,34 @@ fn environment(errors: &mut Errors, container: &Value, path: &FieldPath) {
         if source["fieldRef"].is_object() {
             let path = path.child("fieldRef");
             let field = text(&source["fieldRef"], "fieldPath");
-            if errors.present(&source["fieldRef"], &path, "fieldPath") && !is_env_field(field) {
-                let detail = format!("error converting fieldPath: field label not supported: {field}");
-                errors.invalid(&path.child("fieldPath"), field, detail);
+            let version = text(&source["fieldRef"], "apiVersion");
+            if errors.present(&source["fieldRef"], &path, "fieldPath") {
+                let at = path.child("fieldPath");
+                if version != "v1" {
+                    errors.invalid(
+                        &at,
+                        field,
+                        format!("error converting fieldPath: unsupported pod version: {version}"),
+                    );
+                } else if let Some(key) = subscript(field) {
+                    errors.qualified(&path, key);
+                } else if !ENV_FIELDS.contains(&field) {
+                    let detail = format!("error converting fieldPath: field label not supported: {field}");
+                    errors.invalid(&at, field, detail);
+                }
             }
+        }
+        if source["resourceFieldRef"].is_object() {
+            resource_field(errors, &source["resourceFieldRef"], &path.child("resourceFieldRef"), false);
         }
         for key in ["configMapKeyRef", "secretKeyRef"] {
             let reference = &source[key];
             if reference.is_object() {
                 let path = path.child(key);
                 errors.name(&path.child("name"), text(reference, "name"), NameRule::Subdomain);
-                errors.present(reference, &path, "key");
+                if errors.present(reference, &path, "key") {
+                    super::config::key(errors, &path.child("key"), text(reference, "key"));
+                }
             }
         }
     }
@@ -150,13 +247,16 @@ fn environment(errors: &mut Errors, container: &Value, path: &FieldPath) {
         let path = path.child("envFrom");
         let item = path.index(index);
         let prefix = text(source, "prefix");
-        if !is_env_name(prefix) {
+        if !prefix.is_empty() && !is_env_name(prefix) {
             errors.invalid(&item.child("prefix"), prefix, ENV_NAME);
         }
         let given = ["configMapRef", "secretRef"].into_iter().filter(|key| source[*key].is_object());
         let given: Vec<_> = given.collect();
         for key in &given {
-            errors.present(&source[*key], &item.child(key), "name");
+            let path = item.child(key);
+            if errors.present(&source[*key], &path, "name") {
+                errors.name(&path.child("name"), text(&source[*key], "name"), NameRule::Subdomain);
+            }
         }
         match given.len() {
             0 => errors.invalid(&path, "", "must specify one of: `configMapRef` or `secretRef`"),
@@ -166,27 +266,72 @@ fn environment(errors: &mut Errors, container: &Value, path: &FieldPath) {
     }
 }
 
-/// The fields of a pod that an environment variable may take.
-fn is_env_field(field: &str) -> bool {
-    const FIELDS: [&str; 9] = [
-        "metadata.name",
-        "metadata.namespace",
-        "metadata.uid",
-        "spec.nodeName",
-        "spec.serviceAccountName",
-        "status.hostIP",
-        "status.hostIPs",
-        "status.podIP",
-        "status.podIPs",
+/// The fields of a pod that an environment variable may take, beside single labels and annotations.
+const ENV_FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// The key of a label or annotation in `metadata.labels['key']`.
+pub fn subscript(field: &str) -> Option<&str> {
+    let rest =
+        field.strip_prefix("metadata.labels['").or_else(|| field.strip_prefix("metadata.annotations['"))?;
+    rest.strip_suffix("']")
+}
+
+/// Checks a reference to an amount that a container has.
+pub fn resource_field(errors: &mut Errors, reference: &Value, path: &FieldPath, in_volume: bool) {
+    const KNOWN: [&str; 6] = [
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
     ];
-    FIELDS.contains(&field)
-        || ["metadata.labels['", "metadata.annotations['"]
-            .iter()
-            .any(|prefix| field.starts_with(prefix) && field.ends_with("']"))
+    let resource = text(reference, "resource");
+    if in_volume && !errors.present(reference, path, "containerName") {
+        return;
+    }
+    if !errors.present(reference, path, "resource") {
+        return;
+    }
+    let pages =
+        ["limits.hugepages-", "requests.hugepages-"].iter().any(|prefix| resource.starts_with(prefix));
+    if !KNOWN.contains(&resource) && !pages {
+        return errors.unsupported(&path.child("resource"), resource, &KNOWN);
+    }
+    let divisor = text(reference, "divisor");
+    if matches!(divisor, "" | "0") {
+        return;
+    }
+    let (fine, words) = if resource.ends_with(".cpu") {
+        (["1m", "1"].contains(&divisor), "1m and 1 are supported with the cpu resource")
+    } else {
+        let sizes = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+        (
+            sizes.contains(&divisor),
+            "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the memory resource",
+        )
+    };
+    if !fine {
+        errors.invalid(&path.child("divisor"), resource, format!("only divisor's values {words}"));
+    }
 }
 
 fn mounts(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPath) {
     let mut paths = BTreeSet::new();
+    let devices: BTreeMap<&str, &str> = list(container, "volumeDevices")
+        .iter()
+        .map(|device| (text(device, "name"), text(device, "devicePath")))
+        .collect();
     for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
         let all = path.child("volumeMounts");
         let path = all.index(index);
@@ -198,6 +343,19 @@ fn mounts(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPat
         if errors.present(mount, &path, "mountPath") && !paths.insert(text(mount, "mountPath")) {
             errors.invalid(&path.child("mountPath"), text(mount, "mountPath"), "must be unique");
         }
+        if devices.contains_key(name) {
+            errors.invalid(&path.child("name"), name, "must not already exist in volumeDevices");
+        }
+        if devices.values().any(|device| *device == text(mount, "mountPath")) {
+            let detail = "must not already exist as a path in volumeDevices";
+            errors.invalid(&path.child("mountPath"), text(mount, "mountPath"), detail);
+        }
+        errors.one_of(mount, &all, "mountPropagation", &["Bidirectional", "HostToContainer", "None"]);
+        let recursive = text(mount, "recursiveReadOnly");
+        if matches!(recursive, "Enabled" | "IfPossible") && mount["readOnly"] != true {
+            errors.forbidden(&all.child("recursiveReadOnly"), "may only be specified when readOnly is true");
+        }
+        errors.one_of(mount, &all, "recursiveReadOnly", &["Disabled", "Enabled", "IfPossible"]);
         let sub = text(mount, "subPath");
         if sub.starts_with('/') {
             errors.invalid(&all.child("subPath"), sub, "must be a relative path");
@@ -207,7 +365,7 @@ fn mounts(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPat
         }
         if !sub.is_empty() && !text(mount, "subPathExpr").is_empty() {
             errors.invalid(
-                &all.child("subPathExpr"),
+                &path.child("subPathExpr"),
                 text(mount, "subPathExpr"),
                 "subPathExpr and subPath are mutually exclusive",
             );
@@ -215,7 +373,47 @@ fn mounts(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPat
     }
 }
 
-fn probes(errors: &mut Errors, container: &Value, path: &FieldPath) {
+/// Checks the block devices of a container: claims of that mode, each at a path of its own.
+fn devices(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPath) {
+    let mounts: BTreeMap<&str, &str> = list(container, "volumeMounts")
+        .iter()
+        .map(|mount| (text(mount, "name"), text(mount, "mountPath")))
+        .collect();
+    let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    for (index, device) in list(container, "volumeDevices").iter().enumerate() {
+        let path = path.child("volumeDevices").index(index);
+        let (name, at) = (text(device, "name"), text(device, "devicePath"));
+        errors.present(device, &path, "name");
+        if !names.insert(name) {
+            errors.invalid(&path.child("name"), name, "must be unique");
+        }
+        let volume = list(pod.spec, "volumes").iter().find(|volume| text(volume, "name") == name);
+        let claimed =
+            |volume: &Value| volume["persistentVolumeClaim"].is_object() || volume["ephemeral"].is_object();
+        if !pod.volumes.contains(name) {
+            errors.not_found(&path.child("name"), name);
+        } else if volume.is_some_and(|volume| !claimed(volume)) {
+            let detail =
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            errors.invalid(&path.child("name"), name, detail);
+        }
+        if mounts.contains_key(name) {
+            errors.invalid(&path.child("name"), name, "must not already exist in volumeMounts");
+        }
+        if errors.present(device, &path, "devicePath") && !paths.insert(at) {
+            errors.invalid(&path.child("devicePath"), at, "must be unique");
+        }
+        if at.split('/').any(|part| part == "..") {
+            errors.invalid(&path.child("devicePath"), at, "can not contain backsteps ('..')");
+        }
+        if mounts.values().any(|mount| *mount == at) {
+            let detail = "must not already exist as a path in volumeMounts";
+            errors.invalid(&path.child("devicePath"), at, detail);
+        }
+    }
+}
+
+fn probes(errors: &mut Errors, container: &Value, pod: &Value, path: &FieldPath) {
     for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = &container[key];
         if !probe.is_object() {
@@ -233,71 +431,105 @@ fn probes(errors: &mut Errors, container: &Value, path: &FieldPath) {
         {
             errors.invalid(&path.child("successThreshold"), threshold, "must be 1");
         }
+        if let Some(grace) = probe["terminationGracePeriodSeconds"].as_i64() {
+            let path = path.child("terminationGracePeriodSeconds");
+            if key == "readinessProbe" {
+                errors.invalid(&path, grace, "must not be set for readinessProbes");
+            } else if grace <= 0 {
+                errors.invalid(&path, grace, "must be greater than 0");
+            }
+        }
     }
+    let grace = pod["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
     for key in ["postStart", "preStop"] {
         let hook = &container["lifecycle"][key];
         if hook.is_object() {
-            handler(
-                errors,
-                hook,
-                &path.child("lifecycle").child(key),
-                &["exec", "httpGet", "tcpSocket", "sleep"],
-            );
+            let path = path.child("lifecycle").child(key);
+            handler(errors, hook, &path, &["exec", "httpGet", "tcpSocket", "sleep"]);
+            let alone = ["exec", "httpGet", "tcpSocket"].iter().all(|other| !hook[*other].is_object());
+            if let Some(seconds) = hook["sleep"]["seconds"].as_i64().filter(|s| *s < 0 || *s > grace)
+                && alone
+            {
+                let detail =
+                    format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+                errors.invalid(&path.child("sleep"), seconds, detail);
+            }
         }
     }
 }
 
 fn handler(errors: &mut Errors, handler: &Value, path: &FieldPath, kinds: &[&str]) {
     let mut given = kinds.iter().filter(|kind| handler[**kind].is_object());
-    if given.next().is_none() {
-        errors.required(path, "must specify a handler type");
-    }
+    let Some(first) = given.next() else { return errors.required(path, "must specify a handler type") };
     for second in given {
         errors.forbidden(&path.child(second), "may not specify more than 1 handler type");
     }
-    if handler["exec"].is_object() && list(&handler["exec"], "command").is_empty() {
+    if *first == "exec" && list(&handler["exec"], "command").is_empty() {
         errors.required(&path.child("exec").child("command"), "");
     }
     for kind in ["httpGet", "tcpSocket", "grpc"] {
-        if handler[kind].is_object() {
+        if *first == kind {
             errors.port(&path.child(kind).child("port"), &handler[kind]["port"]);
         }
     }
+    if *first != "httpGet" {
+        return;
+    }
     let http = path.child("httpGet");
     errors.one_of(&handler["httpGet"], &http, "scheme", &["HTTP", "HTTPS"]);
+    for header in list(&handler["httpGet"], "httpHeaders") {
+        let name = text(header, "name");
+        if name.is_empty() || !name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
+            errors.invalid(&http.child("httpHeaders"), name, HEADER);
+        }
+    }
+}
+
+/// Checks the name of a resource that a container can have.
+pub fn resource_name(errors: &mut Errors, path: &FieldPath, name: &str) {
+    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    errors.qualified(path, name);
+    if !name.contains('/') && !standard {
+        errors.invalid(path, name, "must be a standard resource for containers");
+    }
 }
 
 /// Checks `{limits, requests}` of a container.
-fn resources(errors: &mut Errors, resources: &Value, path: &FieldPath) {
+pub fn resources(errors: &mut Errors, resources: &Value, path: &FieldPath) {
     let amounts = |key: &str| resources[key].as_object().into_iter().flatten();
+    let amount = |value: &Value| value.as_str().and_then(Quantity::parse).map(Quantity::nanos);
+    // What cannot be shared: a request must be the limit.
+    let exclusive = |name: &str| {
+        name.contains('/') && !name.starts_with("kubernetes.io/") || name.starts_with("hugepages-")
+    };
     for key in ["limits", "requests"] {
         for (name, value) in amounts(key) {
             let path = path.child(key).key(name);
+            resource_name(errors, &path, name);
             errors.quantity(&path, value);
-            let standard = |name: &str| {
-                matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
-            };
-            let known = standard(name) || matches!(name.as_str(), "storage" | "pods" | "services");
-            errors.qualified(&path, name);
-            if !name.contains('/') && !known {
-                errors.invalid(&path, name.as_str(), "must be a standard resource type or fully qualified");
-            }
-            if !name.contains('/') && !standard(name) {
-                errors.invalid(&path, name.as_str(), "must be a standard resource for containers");
+            let whole = amount(value).is_some_and(|nanos| nanos % 1_000_000_000 == 0);
+            if name.contains('/') && !whole {
+                errors.invalid(&path, value.clone(), "must be an integer");
             }
         }
     }
     for (name, request) in amounts("requests") {
-        let amount = |value: &Value| value.as_str().and_then(Quantity::parse).map(Quantity::nanos);
         let limit = &resources["limits"][name];
-        if let (Some(request_amount), Some(limit_amount)) = (amount(request), amount(limit))
-            && request_amount > limit_amount
-            && !is_empty(limit)
-        {
-            let detail = format!(
-                "must be less than or equal to {name} limit of {}",
-                limit.as_str().unwrap_or_default()
+        let (Some(wanted), Some(most)) = (amount(request), amount(limit)) else {
+            if exclusive(name) {
+                errors.required(&path.child("limits"), "Limit must be set for non overcommitable resources");
+            }
+            continue;
+        };
+        let shown = limit.as_str().unwrap_or_default();
+        if exclusive(name) && wanted != most {
+            errors.invalid(
+                &path.child("requests"),
+                request.clone(),
+                format!("must be equal to {name} limit of {shown}"),
             );
+        } else if wanted > most {
+            let detail = format!("must be less than or equal to {name} limit of {shown}");
             errors.invalid(&path.child("requests"), request.clone(), detail);
         }
     }

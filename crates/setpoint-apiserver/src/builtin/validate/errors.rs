@@ -7,71 +7,109 @@ use crate::{
     builtin::{
         Quantity,
         edit::{is_empty, text},
+        go::{self, GoValue},
     },
     object_meta::{LABEL_VALUE, NameRule, check_qualified, is_label_value},
-    status::GoValue,
 };
 
 pub const IMMUTABLE: &str = "field is immutable";
+const WILDCARD: &str = r"a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// The wrong fields that were found.
 #[derive(Default)]
-pub struct Errors(Vec<FieldError>);
+pub struct Errors {
+    found: Vec<FieldError>,
+    /// Of the object, such as `io.k8s.api.core.v1.Pod`: messages show structs as its internal type has them.
+    definition: &'static str,
+}
 
 impl Errors {
+    /// None yet, of an object of a definition.
+    pub fn of(definition: &'static str) -> Self {
+        Self { found: Vec::new(), definition }
+    }
+
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
     }
 
     pub fn into_inner(self) -> Vec<FieldError> {
-        self.0
-    }
-
-    pub fn invalid(&mut self, path: &FieldPath, value: impl Into<Value>, detail: impl Into<String>) {
-        self.0.push(FieldError::invalid(path, value, detail));
-    }
-
-    /// An invalid value as upstream's structs print.
-    pub fn invalid_struct(&mut self, path: &FieldPath, value: &GoValue, detail: &str) {
-        let detail = format!("{value}: {detail}");
-        self.0.push(FieldError { kind: ErrorKind::Invalid, path: path.clone(), value: None, detail });
-    }
-
-    /// An unsupported value as upstream's structs print.
-    pub fn unsupported_struct(&mut self, path: &FieldPath, value: &GoValue, supported: &[&str]) {
-        let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
-        let detail = format!("{value}: supported values: {}", supported.join(", "));
-        self.0.push(FieldError { kind: ErrorKind::NotSupported, path: path.clone(), value: None, detail });
-    }
-
-    /// A duplicate as upstream's structs print.
-    pub fn duplicate_struct(&mut self, path: &FieldPath, value: &GoValue) {
-        let detail = value.to_string();
-        self.0.push(FieldError { kind: ErrorKind::Duplicate, path: path.clone(), value: None, detail });
-    }
-
-    pub fn required(&mut self, path: &FieldPath, detail: &str) {
-        self.0.push(FieldError::required(path, detail));
-    }
-
-    pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
-        self.0.push(FieldError::forbidden(path, detail));
-    }
-
-    pub fn duplicate(&mut self, path: &FieldPath, value: impl Into<Value>) {
-        self.0.push(FieldError::duplicate(path, value));
-    }
-
-    pub fn not_found(&mut self, path: &FieldPath, value: impl Into<Value>) {
-        self.0.push(FieldError::not_found(path, value));
-    }
-
-    pub fn unsupported(&mut self, path: &FieldPath, value: impl Into<Value>, supported: &[&str]) {
-        self.0.push(FieldError::not_supported(path, value, supported));
+        self.found
     }
 
     pub fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        let shown = match &error.value {
+            Some(value @ (Value::Object(_) | Value::Array(_))) => go::at(self.definition, &error.path, value),
+            _ => None,
+        };
+        match shown {
+            Some(shown) => self.push_shown(error.kind, &error.path, &shown, &error.detail),
+            None => self.found.push(error),
+        }
+    }
+
+    /// An error that shows a value in Go's words.
+    pub fn push_shown(&mut self, kind: ErrorKind, path: &FieldPath, value: &GoValue, detail: &str) {
+        let detail = if detail.is_empty() { value.to_string() } else { format!("{value}: {detail}") };
+        self.found.push(FieldError { kind, path: path.clone(), value: None, detail });
+    }
+
+    /// An invalid field whose message shows the struct at another path.
+    pub fn invalid_at(&mut self, path: &FieldPath, of: &FieldPath, value: &Value, detail: &str) {
+        match go::at(self.definition, of, value) {
+            Some(shown) => self.push_shown(ErrorKind::Invalid, path, &shown, detail),
+            None => self.invalid(path, value.clone(), detail),
+        }
+    }
+
+    /// An invalid value that the message does not show.
+    pub fn bare_invalid(&mut self, path: &FieldPath, detail: &str) {
+        self.found.push(FieldError {
+            kind: ErrorKind::Invalid,
+            path: path.clone(),
+            value: None,
+            detail: detail.to_owned(),
+        });
+    }
+
+    pub fn invalid(&mut self, path: &FieldPath, value: impl Into<Value>, detail: impl Into<String>) {
+        self.push(FieldError::invalid(path, value, detail));
+    }
+
+    /// A change that is not allowed, of a struct of a definition: the message shows it line by line.
+    pub fn forbidden_change(
+        &mut self,
+        path: &FieldPath,
+        detail: &str,
+        definition: &str,
+        [old, new]: [&Value; 2],
+    ) {
+        self.forbidden_diff(path, detail, [&go::of(definition, old), &go::of(definition, new)]);
+    }
+
+    /// As [`Self::forbidden_change`], of values in Go's words.
+    pub fn forbidden_diff(&mut self, path: &FieldPath, detail: &str, [old, new]: [&GoValue; 2]) {
+        self.forbidden(path, &format!("{detail}\n{}", go::unified(&old.pretty(), &new.pretty())));
+    }
+
+    pub fn required(&mut self, path: &FieldPath, detail: &str) {
+        self.push(FieldError::required(path, detail));
+    }
+
+    pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
+        self.push(FieldError::forbidden(path, detail));
+    }
+
+    pub fn duplicate(&mut self, path: &FieldPath, value: impl Into<Value>) {
+        self.push(FieldError::duplicate(path, value));
+    }
+
+    pub fn not_found(&mut self, path: &FieldPath, value: impl Into<Value>) {
+        self.push(FieldError::not_found(path, value));
+    }
+
+    pub fn unsupported(&mut self, path: &FieldPath, value: impl Into<Value>, supported: &[&str]) {
+        self.push(FieldError::not_supported(path, value, supported));
     }
 
     /// A field that must be there.
@@ -173,6 +211,23 @@ impl Errors {
         }
     }
 
+    /// A wildcard of a domain (`*.example.com`).
+    pub fn wildcard(&mut self, path: &FieldPath, name: &str) {
+        if !name.strip_prefix("*.").is_some_and(|rest| NameRule::Subdomain.check(rest, false).is_empty()) {
+            self.invalid(path, name, WILDCARD);
+        }
+    }
+
+    /// A domain-prefixed path such as `example.com/name`.
+    pub fn domain_path(&mut self, path: &FieldPath, name: &str) {
+        match name.split_once('/') {
+            Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+                self.name(path, domain, NameRule::Subdomain);
+            }
+            _ => self.invalid(path, name, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+        }
+    }
+
     pub fn ip(&mut self, path: &FieldPath, address: &str) {
         if address.parse::<std::net::IpAddr>().is_err() {
             self.invalid(path, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
@@ -226,7 +281,15 @@ impl Errors {
     /// A field that an update must not change.
     pub fn immutable(&mut self, new: &Value, old: &Value, path: &FieldPath, key: &str) {
         if absent_as_null(new, key) != absent_as_null(old, key) {
-            self.invalid(&path.child(key), new[key].clone(), IMMUTABLE);
+            self.changed(&path.child(key), &new[key]);
+        }
+    }
+
+    /// The error of a field that an update changed and must not.
+    pub fn changed(&mut self, path: &FieldPath, value: &Value) {
+        match go::at(self.definition, path, value) {
+            Some(shown) => self.push_shown(ErrorKind::Invalid, path, &shown, IMMUTABLE),
+            None => self.invalid(path, value.clone(), IMMUTABLE),
         }
     }
 }

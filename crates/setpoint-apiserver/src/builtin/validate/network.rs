@@ -12,23 +12,111 @@ use crate::{
 };
 
 /// Checks an ingress.
-pub fn ingress(errors: &mut Errors, new: &Value) {
+pub fn ingress(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let (spec, path) = (&new["spec"], FieldPath::from("spec"));
+    let class = text(spec, "ingressClassName");
+    let annotation = text(&new["metadata"]["annotations"], "kubernetes.io/ingress.class");
+    if old.is_none() && !class.is_empty() && !annotation.is_empty() && class != annotation {
+        let detail = "must match `ingressClassName` when both are specified";
+        errors.invalid(&FieldPath::from("annotations.kubernetes.io/ingress.class"), annotation, detail);
+    }
+    if !class.is_empty() {
+        errors.name(&path.child("ingressClassName"), class, NameRule::Subdomain);
+    }
+    for (index, tls) in list(spec, "tls").iter().enumerate() {
+        let path = path.child("tls").index(index);
+        for (index, host) in list(tls, "hosts").iter().filter_map(Value::as_str).enumerate() {
+            let path = path.child("hosts").index(index);
+            if host.contains('*') {
+                errors.wildcard(&path, host);
+            } else {
+                errors.name(&path, host, NameRule::Subdomain);
+            }
+        }
+        let secret = text(tls, "secretName");
+        if !secret.is_empty() {
+            errors.name(&path.child("secretName"), secret, NameRule::Subdomain);
+        }
+    }
     if spec["defaultBackend"].is_null() && list(spec, "rules").is_empty() {
         // Upstream shows no value here.
         let detail = "either `defaultBackend` or `rules` must be specified";
         errors.invalid(&path, Value::Null, detail);
+    }
+    if spec["defaultBackend"].is_object() {
+        backend(errors, &spec["defaultBackend"], &path.child("defaultBackend"));
     }
     for (index, rule) in list(spec, "rules").iter().enumerate() {
         let path = path.child("rules").index(index);
         let host = text(rule, "host");
         if host.parse::<IpAddr>().is_ok() {
             errors.invalid(&path.child("host"), host, "must be a DNS name, not an IP address");
+        } else if host.contains('*') {
+            errors.wildcard(&path.child("host"), host);
         } else if !host.is_empty() {
-            errors.name(&path.child("host"), host.strip_prefix("*.").unwrap_or(host), NameRule::Subdomain);
+            errors.name(&path.child("host"), host, NameRule::Subdomain);
+        }
+        if rule["http"].is_object() && list(&rule["http"], "paths").is_empty() {
+            errors.required(&path.child("http.paths"), "");
         }
         for (index, one) in list(&rule["http"], "paths").iter().enumerate() {
-            ingress_path(errors, one, &path.child("http.paths").index(index));
+            let path = path.child("http.paths").index(index);
+            ingress_path(errors, one, &path);
+            if !text(one, "pathType").is_empty() {
+                backend(errors, &one["backend"], &path.child("backend"));
+            }
+        }
+    }
+}
+
+/// Where requests go: a service or a resource.
+fn backend(errors: &mut Errors, backend: &Value, path: &FieldPath) {
+    let (service, resource) = (&backend["service"], &backend["resource"]);
+    match (service.is_object(), resource.is_object()) {
+        (true, true) => errors.invalid(path, "", "cannot set both resource and service backends"),
+        (false, false) => errors.invalid(path, "", "resource or service backend is required"),
+        (false, true) => {
+            for key in ["kind", "name"] {
+                errors.present(resource, &path.child("resource"), key);
+            }
+        }
+        (true, false) => {
+            let at = path.child("service");
+            if errors.present(service, &at, "name") {
+                for problem in service_name(text(service, "name")) {
+                    errors.invalid(&at.child("name"), text(service, "name"), problem);
+                }
+            }
+            let (name, number) =
+                (text(&service["port"], "name"), service["port"]["number"].as_i64().unwrap_or(0));
+            match (name.is_empty(), number) {
+                (false, 1..) => errors.invalid(path, "", "cannot set both port name & port number"),
+                (false, _) => errors.port(&at.child("port.name"), &name.into()),
+                (true, 0) => errors.required(path, "port name or number is required"),
+                (true, _) => errors.port(&at.child("port.number"), &number.into()),
+            }
+        }
+    }
+}
+
+/// What is wrong with the name of a service.
+fn service_name(name: &str) -> Vec<String> {
+    NameRule::Label.check(name, false)
+}
+
+/// The addresses of a status.
+pub fn ingress_status(errors: &mut Errors, new: &Value) {
+    let path = FieldPath::from("status.loadBalancer.ingress");
+    for (index, one) in list(&new["status"]["loadBalancer"], "ingress").iter().enumerate() {
+        let path = path.index(index);
+        let (ip, host) = (text(one, "ip"), text(one, "hostname"));
+        if !ip.is_empty() {
+            errors.ip(&path.child("ip"), ip);
+        }
+        if host.parse::<IpAddr>().is_ok() {
+            errors.invalid(&path.child("hostname"), host, "must be a DNS name, not an IP address");
+        } else if !host.is_empty() {
+            errors.name(&path.child("hostname"), host, NameRule::Subdomain);
         }
     }
 }
@@ -64,9 +152,18 @@ fn ingress_path(errors: &mut Errors, one: &Value, path: &FieldPath) {
     }
 }
 
-pub fn ingress_class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
-    if let Some(old) = old {
-        errors.immutable(&new["spec"], &old["spec"], &FieldPath::from("spec"), "controller");
+pub fn ingress_class(errors: &mut Errors, new: &Value) {
+    let (spec, path) = (&new["spec"], FieldPath::from("spec"));
+    let controller = text(spec, "controller");
+    if !controller.is_empty() {
+        errors.domain_path(&path.child("controller"), controller);
+    }
+    let (parameters, path) = (&spec["parameters"], path.child("parameters.namespace"));
+    let namespace = !parameters["namespace"].is_null();
+    match text(parameters, "scope") {
+        "Namespace" if !namespace => errors.required(&path, "`parameters.scope` is set to 'Namespace'"),
+        "Cluster" if namespace => errors.forbidden(&path, "`parameters.scope` is set to 'Cluster'"),
+        _ => {}
     }
 }
 
@@ -105,14 +202,12 @@ fn policy_port(errors: &mut Errors, port: &Value, path: &FieldPath) {
     if let Some(end) = port["endPort"].as_i64() {
         let at = path.child("endPort");
         match port["port"].as_i64() {
-            Some(start) if end < start => {
-                errors.invalid(&at, end, "must be greater than or equal to `port`");
-            }
-            Some(_) => {}
-            None if port["port"].is_null() => {
-                errors.required(&path.child("port"), "must be specified when `endPort` is specified");
+            _ if port["port"].is_null() => {
+                errors.invalid(&at, end, "may not be specified when `port` is not specified")
             }
             None => errors.invalid(&at, end, "may not be specified when `port` is non-numeric"),
+            Some(start) if end < start => errors.invalid(&at, end, "must be greater than or equal to `port`"),
+            Some(_) => errors.port(&at, &end.into()),
         }
     }
 }
@@ -123,36 +218,60 @@ fn policy_peer(errors: &mut Errors, peer: &Value, path: &FieldPath) {
         selector::check(errors, &peer[key], &path.child(key));
     }
     let selected = selectors.iter().any(|key| peer[*key].is_object());
-    match (selected, peer["ipBlock"].is_object()) {
-        (false, false) => errors.required(path, "must specify a peer"),
-        (true, true) => {
-            errors.forbidden(path, "may not specify both ipBlock and another peer");
+    let block = &peer["ipBlock"];
+    if !selected && !block.is_object() {
+        errors.required(path, "must specify a peer");
+    }
+    if selected && block.is_object() {
+        errors.forbidden(path, "may not specify both ipBlock and another peer");
+    }
+    if !block.is_object() {
+        return;
+    }
+    let path = path.child("ipBlock");
+    let range = text(block, "cidr");
+    if range.is_empty() {
+        return errors.required(&path.child("cidr"), "");
+    }
+    let whole = cidr(errors, &path.child("cidr"), range);
+    for (index, except) in list(block, "except").iter().filter_map(Value::as_str).enumerate() {
+        let path = path.child("except").index(index);
+        let Some(part) = cidr(errors, &path, except) else { continue };
+        if whole.is_some_and(|whole| !within(part, whole)) {
+            errors.invalid(&path, except, "must be a strict subset of `cidr`");
         }
-        (false, true) => {
-            let path = path.child("ipBlock");
-            let range = text(&peer["ipBlock"], "cidr");
-            if range.is_empty() {
-                errors.required(&path.child("cidr"), "");
-            } else {
-                cidr(errors, &path.child("cidr"), range);
-            }
-            for (index, except) in list(&peer["ipBlock"], "except").iter().enumerate() {
-                cidr(errors, &path.child("except").index(index), except.as_str().unwrap_or_default());
-            }
-        }
-        (true, false) => {}
     }
 }
 
+/// The bits of an address, and how many it may have.
+fn bits(address: IpAddr) -> (u128, u8) {
+    match address {
+        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    }
+}
+
+/// Whether a range lies in another one and is smaller.
+fn within((part, length): (IpAddr, u8), (whole, shorter): (IpAddr, u8)) -> bool {
+    let ((part, width), (whole, other)) = (bits(part), bits(whole));
+    let prefix = |bits: u128| bits.checked_shr(u32::from(width - shorter)).unwrap_or(0);
+    width == other && length > shorter && prefix(part) == prefix(whole)
+}
+
 /// A range of addresses such as `10.0.0.0/8`.
-fn cidr(errors: &mut Errors, path: &FieldPath, range: &str) {
+pub fn cidr(errors: &mut Errors, path: &FieldPath, range: &str) -> Option<(IpAddr, u8)> {
     let parts = range
         .split_once('/')
-        .and_then(|(address, bits)| Some((address.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?)));
-    let fits = parts.is_some_and(|(address, bits)| bits <= if address.is_ipv4() { 32 } else { 128 });
-    if !fits {
+        .and_then(|(address, length)| Some((address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?)));
+    let Some((address, length)) = parts.filter(|(address, length)| *length <= bits(*address).1) else {
         errors.invalid(path, range, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
+        return None;
+    };
+    let (address_bits, width) = bits(address);
+    if address_bits & 1_u128.checked_shl(u32::from(width - length)).unwrap_or(0).wrapping_sub(1) != 0 {
+        errors.invalid(path, range, "must not have bits set beyond the prefix length");
     }
+    Some((address, length))
 }
 
 #[cfg(test)]
@@ -184,9 +303,9 @@ mod tests {
     #[test]
     fn paths_of_ingresses_are_absolute() {
         let of = |kind: &str, path: &str| {
-            let rule =
-                json!({"host": "*.example.com", "http": {"paths": [{"path": path, "pathType": kind}]}});
-            fields(|errors| ingress(errors, &json!({"spec": {"rules": [rule]}})))
+            let rule = json!({"host": "*.example.com", "http": {"paths": [{"path": path, "pathType": kind,
+                    "backend": {"service": {"name": "s", "port": {"number": 80}}}}]}});
+            fields(|errors| ingress(errors, &json!({"spec": {"rules": [rule]}}), None))
         };
         assert!(of("Prefix", "/a").is_empty());
         assert!(of("ImplementationSpecific", "").is_empty());

@@ -10,7 +10,6 @@ use super::{
 use crate::{
     builtin::edit::{list, text},
     object_meta::NameRule,
-    status::GoValue,
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -51,7 +50,10 @@ pub fn role(errors: &mut Errors, kind: &str, new: &Value) {
             errors.required(&path, "at least one clusterRoleSelector required if aggregationRule is non-nil");
         }
         for (index, one) in selectors.iter().enumerate() {
-            if !selector::check(errors, one, &path.index(index)) {
+            let before = errors.len();
+            selector::check(errors, one, &path.index(index));
+            if errors.len() > before {
+                // Upstream shows no value here.
                 errors.invalid(&path.index(index), Value::Null, "invalid label selector.");
             }
         }
@@ -98,8 +100,6 @@ pub fn binding(errors: &mut Errors, kind: &str, new: &Value, old: Option<&Value>
         }
     }
     if old.is_some_and(|old| old["roleRef"] != *reference) {
-        let given = |key: &str| GoValue::Plain(text(reference, key).into());
-        let shown = vec![("APIGroup", given("apiGroup")), ("Kind", given("kind")), ("Name", given("name"))];
-        errors.invalid_struct(&path, &GoValue::Struct(shown), IMMUTABLE);
+        errors.invalid(&path, reference.clone(), IMMUTABLE);
     }
 }

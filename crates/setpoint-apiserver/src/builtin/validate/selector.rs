@@ -64,3 +64,69 @@ pub fn check(errors: &mut Errors, selector: &Value, path: &FieldPath) -> bool {
     }
     usable
 }
+
+/// Checks a selector of nodes: terms of which one must match.
+pub fn nodes(errors: &mut Errors, selector: &Value, path: &FieldPath) {
+    let path = path.child("nodeSelectorTerms");
+    let terms = list(selector, "nodeSelectorTerms");
+    if terms.is_empty() {
+        errors.required(&path, "must have at least one node selector term");
+    }
+    for (index, term) in terms.iter().enumerate() {
+        node_term(errors, term, &path.index(index));
+    }
+}
+
+/// Checks one term of a selector of nodes.
+pub fn node_term(errors: &mut Errors, term: &Value, path: &FieldPath) {
+    for (index, expression) in list(term, "matchExpressions").iter().enumerate() {
+        let path = path.child("matchExpressions").index(index);
+        let values = list(expression, "values");
+        match text(expression, "operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.required(&path.child("values"), detail);
+            }
+            "In" | "NotIn" => {
+                for (index, value) in values.iter().filter_map(Value::as_str).enumerate() {
+                    errors.label_value(&path.child("values").index(index), value);
+                }
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.forbidden(&path.child("values"), detail);
+            }
+            "Gt" | "Lt" if values.len() != 1 => {
+                let detail = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+                errors.required(&path.child("values"), detail);
+            }
+            "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+        }
+        errors.qualified(&path.child("key"), text(expression, "key"));
+    }
+    for (index, field) in list(term, "matchFields").iter().enumerate() {
+        let path = path.child("matchFields").index(index);
+        let (key, values) = (text(field, "key"), list(field, "values"));
+        match text(field, "operator") {
+            "In" | "NotIn" if values.len() != 1 => {
+                let detail =
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                errors.required(&path.child("values"), detail);
+            }
+            "In" | "NotIn" => {}
+            other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
+        }
+        if key == "metadata.name" {
+            for (index, value) in values.iter().filter_map(Value::as_str).enumerate() {
+                errors.name(
+                    &path.child("values").index(index),
+                    value,
+                    crate::object_meta::NameRule::Subdomain,
+                );
+            }
+        } else {
+            errors.invalid(&path.child("key"), key, "not a valid field selector key");
+        }
+    }
+}

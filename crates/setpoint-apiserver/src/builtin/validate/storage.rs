@@ -4,13 +4,15 @@ use serde_json::Value;
 use setpoint_schema::FieldPath;
 
 use super::{
-    errors::{Errors, IMMUTABLE},
-    volume::no_parent,
+    errors::Errors,
+    selector,
+    volume::{host_path, nfs, no_parent},
 };
 use crate::{
     builtin::{
         Quantity,
         edit::{copy, list, text},
+        go,
     },
     object_meta::NameRule,
 };
@@ -18,6 +20,7 @@ use crate::{
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub fn claim(errors: &mut Errors, new: &Value, old: Option<&Value>) {
+    const SPEC: &str = "io.k8s.api.core.v1.PersistentVolumeClaimSpec";
     let path = FieldPath::from("spec");
     claim_spec(errors, &new["spec"], &path);
     let Some(old) = old else { return };
@@ -29,23 +32,74 @@ pub fn claim(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     if old_spec["storageClassName"].is_null() {
         copy(&mut allowed, old_spec, "storageClassName");
     }
+    let size =
+        |resources: &Value| resources["storage"].as_str().and_then(Quantity::parse).map(Quantity::nanos);
     if text(&old["status"], "phase") == "Bound" {
-        let size = |spec: &Value| {
-            spec["resources"]["requests"]["storage"].as_str().and_then(Quantity::parse).map(Quantity::nanos)
-        };
-        if size(&new["spec"]) < size(old_spec) {
+        let (now, before) =
+            (size(&new["spec"]["resources"]["requests"]), size(&old_spec["resources"]["requests"]));
+        // A claim that grows can go back as far as what it has.
+        let least = size(&old["status"]["capacity"]);
+        if now < before && now <= least {
             errors.forbidden(
                 &path.child("resources.requests.storage"),
                 "field can not be less than status.capacity",
             );
         }
-        for key in ["resources", "volumeAttributesClassName"] {
-            copy(&mut allowed, old_spec, key);
+        if size(&new["spec"]["resources"]["requests"]).is_some() {
+            allowed["resources"]["requests"] = old_spec["resources"]["requests"].clone();
         }
+        copy(&mut allowed, old_spec, "volumeAttributesClassName");
     }
     if allowed != *old_spec {
         let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        errors.forbidden(&path, detail);
+        // The message shows everything that was sent.
+        let sent = &mut new["spec"].clone();
+        if text(old_spec, "volumeName").is_empty() {
+            copy(sent, old_spec, "volumeName");
+        }
+        errors.forbidden_change(&path, detail, SPEC, [&shown(old_spec, sent), sent]);
+    }
+}
+
+/// The old spec with the size of the new one, which was not the mistake if something else was.
+fn shown(old: &Value, new: &Value) -> Value {
+    let mut shown = old.clone();
+    let only_size = {
+        let mut new = new.clone();
+        copy(&mut new, old, "resources");
+        new == *old
+    };
+    if !only_size {
+        copy(&mut shown, new, "resources");
+    }
+    shown
+}
+
+/// What a write to the status of a claim may say.
+pub fn claim_status(errors: &mut Errors, new: &Value) {
+    const STATES: [&str; 5] = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let (status, path) = (&new["status"], FieldPath::from("status"));
+    for (name, amount) in status["capacity"].as_object().into_iter().flatten() {
+        if amount.as_str().and_then(Quantity::parse).is_some_and(Quantity::is_negative) {
+            let nanos = amount.as_str().and_then(Quantity::parse).map_or(0, Quantity::nanos) / 1_000_000_000;
+            let number = i64::try_from(nanos).unwrap_or(i64::MIN);
+            errors.invalid(&path.child("capacity").key(name), number, "must be a valid resource quantity");
+        }
+    }
+    for (name, state) in status["allocatedResourceStatuses"].as_object().into_iter().flatten() {
+        let path = path.child("allocatedResourceStatuses");
+        if name != "storage" && !name.contains('/') {
+            errors.unsupported(&path, name.as_str(), &["storage"]);
+        }
+        if !state.as_str().is_some_and(|state| STATES.contains(&state)) {
+            errors.unsupported(&path, name.as_str(), &STATES);
+        }
     }
 }
 
@@ -70,6 +124,13 @@ pub fn claim_spec(errors: &mut Errors, spec: &Value, path: &FieldPath) {
             Some(_) => errors.invalid(&size, value.clone(), "must be greater than zero"),
             None => drop(errors.quantity(&size, value)),
         },
+    }
+    if spec["selector"].is_object() {
+        selector::check(errors, &spec["selector"], &path.child("selector"));
+    }
+    let attributes = text(spec, "volumeAttributesClassName");
+    if !attributes.is_empty() {
+        errors.name(&path.child("volumeAttributesClassName"), attributes, NameRule::Subdomain);
     }
     class_name(errors, spec, path);
     errors.one_of(spec, path, "volumeMode", &["Block", "Filesystem"]);
@@ -104,15 +165,29 @@ pub fn volume(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     {
         errors.unsupported(&path.child("accessModes"), mode, &MODES);
     }
+    let modes = list(spec, "accessModes");
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        let detail = "may not use ReadWriteOncePod with other access modes";
+        errors.forbidden(&path.child("accessModes"), detail);
+    }
     let capacity = path.child("capacity");
-    match spec["capacity"].get("storage") {
-        None => {
-            if spec["capacity"].as_object().is_none_or(serde_json::Map::is_empty) {
-                errors.required(&capacity, "");
-            }
-            errors.unsupported(&capacity, spec["capacity"].clone(), &["storage"]);
+    let amounts = spec["capacity"].as_object();
+    if amounts.is_none_or(serde_json::Map::is_empty) {
+        errors.required(&capacity, "");
+    }
+    if amounts.is_none_or(|amounts| amounts.len() != 1 || !amounts.contains_key("storage")) {
+        errors.unsupported(&capacity, spec["capacity"].clone(), &["storage"]);
+    }
+    for (name, amount) in amounts.into_iter().flatten() {
+        let path = capacity.key(name);
+        let Some(quantity) = amount.as_str().and_then(Quantity::parse) else { continue };
+        if quantity.is_negative() {
+            let number = i64::try_from(quantity.nanos() / 1_000_000_000).unwrap_or(i64::MIN);
+            errors.invalid(&path, number, "must be a valid resource quantity");
         }
-        Some(value) => drop(errors.quantity(&capacity.key("storage"), value)),
+        if quantity.nanos() <= 0 {
+            errors.invalid(&path, amount.clone(), "must be greater than zero");
+        }
     }
     errors.one_of(spec, &path, "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]);
     errors.one_of(spec, &path, "volumeMode", &["Block", "Filesystem"]);
@@ -131,38 +206,160 @@ pub fn volume(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     for (second, _) in sources.iter().skip(1) {
         errors.forbidden(&path.child(second), "may not specify more than 1 volume type");
     }
-    for kind in ["hostPath", "local"] {
-        if spec[kind].is_object() {
-            let path = path.child(kind);
-            if errors.present(&spec[kind], &path, "path") {
-                no_parent(errors, &path.child("path"), text(&spec[kind], "path"));
-            }
+    volume_source(errors, spec, &path, sources.first().map_or("", |(kind, _)| kind));
+    let affinity = &spec["nodeAffinity"];
+    if affinity.is_object() {
+        let path = path.child("nodeAffinity.required");
+        if affinity["required"].is_object() {
+            selector::nodes(errors, &affinity["required"], &path);
+        } else {
+            errors.required(&path, "must specify required node constraints");
         }
+    } else if spec["local"].is_object() {
+        errors.required(&path.child("nodeAffinity"), "Local volume requires node affinity");
     }
-    if let Some(old) = old.map(|old| &old["spec"])
-        && source(old) != sources
-    {
+    if spec["persistentVolumeReclaimPolicy"] == "Recycle" && text(&spec["hostPath"], "path") == "/" {
+        let detail = "may not be 'recycle' for a hostPath mount of '/'";
+        errors.forbidden(&path.child("persistentVolumeReclaimPolicy"), detail);
+    }
+    let Some(old) = old.map(|old| &old["spec"]) else { return };
+    if source(old) != sources {
         let detail = "spec.persistentvolumesource is immutable after creation";
-        errors.forbidden(&path.child("persistentvolumesource"), detail);
+        let shown = |spec: &Value| go::of("io.k8s.api.core.v1.PersistentVolumeSpec", spec).without(&COMMON);
+        errors.forbidden_diff(&path.child("persistentvolumesource"), detail, [&shown(old), &shown(spec)]);
+    }
+    errors.immutable(spec, old, &FieldPath::root(), "volumeMode");
+    if !old["nodeAffinity"].is_null() && spec["nodeAffinity"] != old["nodeAffinity"] {
+        let detail = "field is immutable, except for updating from beta label to GA";
+        let of = FieldPath::from("spec.nodeAffinity");
+        errors.invalid_at(&FieldPath::from("nodeAffinity"), &of, &spec["nodeAffinity"], detail);
     }
 }
 
-pub fn class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
-    let root = FieldPath::root();
-    if errors.present(new, &root, "provisioner") {
-        for part in text(new, "provisioner").split('/').take(1) {
-            errors.name(&root.child("provisioner"), &part.to_lowercase(), NameRule::Subdomain);
+/// Checks where a volume is.
+fn volume_source(errors: &mut Errors, spec: &Value, path: &FieldPath, kind: &str) {
+    let (source, path) = (&spec[kind], path.child(kind));
+    match kind {
+        "hostPath" => host_path(errors, source, &path),
+        "nfs" => nfs(errors, source, &path),
+        "local" => {
+            if errors.present(source, &path, "path") {
+                no_parent(errors, &path.child("path"), text(source, "path"));
+            }
+        }
+        "csi" => {
+            driver_name(errors, &path.child("driver"), text(source, "driver"));
+            errors.present(source, &path, "volumeHandle");
+        }
+        _ => {}
+    }
+}
+
+/// The name of a CSI driver.
+fn driver_name(errors: &mut Errors, path: &FieldPath, name: &str) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    if name.len() > 63 {
+        errors.push(setpoint_schema::FieldError::too_long(path, 63));
+    }
+    // Case does not matter: the label of the lower case is looked at.
+    for problem in NameRule::Subdomain.check(&name.to_lowercase(), false) {
+        errors.invalid(path, name, problem);
+    }
+}
+
+pub fn driver(errors: &mut Errors, new: &Value) {
+    let (spec, path) = (&new["spec"], FieldPath::from("spec"));
+    for mode in list(spec, "volumeLifecycleModes").iter().filter_map(Value::as_str) {
+        if !matches!(mode, "Persistent" | "Ephemeral") {
+            errors.unsupported(&path.child("volumeLifecycleModes"), mode, &["Persistent", "Ephemeral"]);
         }
     }
-    errors.one_of(new, &root, "reclaimPolicy", &["Delete", "Retain"]);
-    errors.one_of(new, &root, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]);
-    if let Some(old) = old {
-        // Upstream shows no value here.
-        if new["provisioner"] != old["provisioner"] {
-            errors.invalid(&root.child("provisioner"), Value::Null, IMMUTABLE);
+    let mut audiences = std::collections::BTreeSet::new();
+    for (index, request) in list(spec, "tokenRequests").iter().enumerate() {
+        let path = path.child("tokenRequests").index(index);
+        if !audiences.insert(text(request, "audience")) {
+            errors.duplicate(&path.child("audience"), text(request, "audience"));
+            continue;
         }
-        for key in ["parameters", "reclaimPolicy", "volumeBindingMode"] {
-            errors.immutable(new, old, &root, key);
+        if let Some(seconds) = request["expirationSeconds"].as_i64().filter(|seconds| *seconds < 600) {
+            let detail = "may not specify a duration less than 10 minutes";
+            errors.invalid(&path.child("expirationSeconds"), seconds, detail);
+        }
+    }
+}
+
+pub fn node(errors: &mut Errors, new: &Value) {
+    for (index, driver) in list(&new["spec"], "drivers").iter().enumerate() {
+        let path = FieldPath::from("spec.drivers").index(index);
+        for key in list(driver, "topologyKeys").iter().filter_map(Value::as_str) {
+            errors.qualified(&path, key);
+        }
+        let name = text(driver, "name");
+        if list(&new["spec"], "drivers")[..index].iter().any(|other| text(other, "name") == name) {
+            errors.duplicate(&path.child("name"), name);
+        }
+    }
+}
+
+pub fn attachment(errors: &mut Errors, new: &Value) {
+    let (source, path) = (&new["spec"]["source"], FieldPath::from("spec.source"));
+    match (source["inlineVolumeSpec"].is_null(), source["persistentVolumeName"].is_null()) {
+        (true, true) => {
+            let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+            errors.required(&path, detail);
+        }
+        (false, false) => {
+            let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+            errors.forbidden(&path, detail);
+        }
+        _ => {}
+    }
+}
+
+pub fn attributes(errors: &mut Errors, new: &Value) {
+    let root = FieldPath::root();
+    let name = text(new, "driverName").to_lowercase();
+    if !name.is_empty() {
+        errors.qualified(&root.child("driverName"), &name);
+    }
+    if new["parameters"].as_object().is_none_or(serde_json::Map::is_empty) {
+        errors.required(&root.child("parameters"), "must contain at least one key/value pair");
+    }
+}
+
+pub fn class(errors: &mut Errors, new: &Value) {
+    let root = FieldPath::root();
+    let provisioner = text(new, "provisioner");
+    if !provisioner.is_empty() {
+        errors.qualified(&root.child("provisioner"), &provisioner.to_lowercase());
+    }
+    if new["parameters"].as_object().is_some_and(|parameters| parameters.contains_key("")) {
+        errors.invalid(&root.child("parameters"), "", "field can not be empty.");
+    }
+    let terms = list(new, "allowedTopologies");
+    for (index, term) in terms.iter().enumerate() {
+        let path = root.child("allowedTopologies").index(index).child("matchLabelExpressions");
+        let expressions = list(term, "matchLabelExpressions");
+        for (index, expression) in expressions.iter().enumerate() {
+            let (path, key) = (path.index(index), text(expression, "key"));
+            let values = list(expression, "values");
+            if values.is_empty() {
+                errors.required(&path.child("values"), "");
+            }
+            for (index, value) in values.iter().enumerate() {
+                if values[..index].contains(value) {
+                    errors.duplicate(&path.child("values").index(index), value.clone());
+                }
+            }
+            errors.qualified(&path.child("key"), key);
+            if expressions[..index].iter().any(|other| text(other, "key") == key) {
+                errors.duplicate(&path.child("key"), key);
+            }
+        }
+        if expressions.is_empty() && index > 0 || terms[..index].contains(term) {
+            errors.duplicate(&path, "");
         }
     }
 }
