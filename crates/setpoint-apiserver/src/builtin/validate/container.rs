@@ -488,7 +488,12 @@ fn handler(errors: &mut Errors, handler: &Value, path: &FieldPath, kinds: &[&str
 /// Checks the name of a resource that a container can have.
 pub fn resource_name(errors: &mut Errors, path: &FieldPath, name: &str) {
     let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    let before = errors.len();
     errors.qualified(path, name);
+    let known = standard || matches!(name, "storage" | "pods" | "services");
+    if errors.len() == before && !name.contains('/') && !known {
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
+    }
     if !name.contains('/') && !standard {
         errors.invalid(path, name, "must be a standard resource for containers");
     }
