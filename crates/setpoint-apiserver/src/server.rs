@@ -211,16 +211,15 @@ impl ApiServer {
             return Ok(authority);
         }
         let store = &self.inner.registry.store;
-        let made = match (store.secret(AUTHORITY_KEY), store.secret(AUTHORITY)) {
-            (Some(key), Some(pem)) => Authority::restore(&key, &String::from_utf8_lossy(&pem))?,
-            _ => {
-                let made = Authority::new()?;
-                let keep = |name, value: &[u8]| store.keep_secret(name, value);
-                keep(AUTHORITY_KEY, &made.key())
-                    .and_then(|()| keep(AUTHORITY, made.pem().as_bytes()))
-                    .map_err(|problem| CertificateError::Store(problem.to_string()))?;
-                made
-            }
+        let made = if let (Some(key), Some(pem)) = (store.secret(AUTHORITY_KEY), store.secret(AUTHORITY)) {
+            Authority::restore(&key, &String::from_utf8_lossy(&pem))?
+        } else {
+            let made = Authority::new()?;
+            let keep = |name, value: &[u8]| store.keep_secret(name, value);
+            keep(AUTHORITY_KEY, &made.key())
+                .and_then(|()| keep(AUTHORITY, made.pem().as_bytes()))
+                .map_err(|problem| CertificateError::Store(problem.to_string()))?;
+            made
         };
         Ok(self.inner.authority.get_or_init(|| made))
     }

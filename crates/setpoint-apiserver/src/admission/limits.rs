@@ -20,7 +20,7 @@ impl Registry {
             _ => false,
         };
         let written = matches!(request.operation, Operation::Create | Operation::Update);
-        if !of_pod && !(written && request.is("", "persistentvolumeclaims")) {
+        if !(of_pod || written && request.is("", "persistentvolumeclaims")) {
             return Vec::new();
         }
         let snapshot = self.store.snapshot("limitranges");

@@ -93,7 +93,9 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         ("storage.k8s.io", "CSIDriver") => csi_driver(object),
         ("networking.k8s.io", "IngressClass") => {
             let parameters = existing(object, "spec").and_then(|spec| existing(spec, "parameters"));
-            parameters.into_iter().for_each(|parameters| fill(parameters, "scope", "Cluster"));
+            if let Some(parameters) = parameters {
+                fill(parameters, "scope", "Cluster");
+            }
         }
         ("storage.k8s.io", "StorageClass") => {
             fill(object, "reclaimPolicy", "Delete");

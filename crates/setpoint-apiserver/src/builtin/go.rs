@@ -64,12 +64,11 @@ fn go_fields_of(definition: &str) -> impl Iterator<Item = GoField> + use<> {
 
 /// A field's name in requests.
 fn requested(field: &GoField) -> String {
-    match field.name {
-        Some(Name::Is(name)) => name.to_owned(),
-        _ => {
-            let mut letters = field.shown.chars();
-            letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
-        }
+    if let Some(Name::Is(name)) = field.name {
+        name.to_owned()
+    } else {
+        let mut letters = field.shown.chars();
+        letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     }
 }
 
@@ -144,7 +143,7 @@ fn fields(definition: &str, value: &Value) -> GoValue {
             && matches!(field.shown, "kind" | "apiVersion")
             && field.omitted;
         let left_out =
-            of_type || field.omitted && empty && !(field.shape.0.starts_with('*') && !inner.is_null());
+            of_type || field.omitted && empty && (inner.is_null() || !field.shape.0.starts_with('*'));
         (!left_out).then(|| (field.shown.to_owned(), show(field.shape.0, inner)))
     });
     GoValue::Fields(shown.collect())
@@ -182,10 +181,10 @@ impl GoValue {
                     out.push_str(&escaped(&Value::from(name.as_str()).to_string()));
                     out.push_str(if indent.is_some() { ": " } else { ":" });
                     value.write(out, below);
-                })
+                });
             }
             Self::Items(items) => {
-                bracketed(out, indent, ['[', ']'], items, |out, item, below| item.write(out, below))
+                bracketed(out, indent, ['[', ']'], items, |out, item, below| item.write(out, below));
             }
         }
     }

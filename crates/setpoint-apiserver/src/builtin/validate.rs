@@ -80,10 +80,10 @@ pub fn validate(
         ("apps", "ReplicaSet") => workload::replica_set(&mut errors, new, old),
         ("", "ReplicationController") => workload::replication_controller(&mut errors, new),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
-            policy::validating(&mut errors, new, old)
+            policy::validating(&mut errors, new, old);
         }
         ("admissionregistration.k8s.io", "MutatingAdmissionPolicy") => {
-            policy::mutating(&mut errors, new, old)
+            policy::mutating(&mut errors, new, old);
         }
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
             policy::binding(&mut errors, new, true);
@@ -102,7 +102,7 @@ pub fn validate(
         ("storage.k8s.io", "VolumeAttributesClass") => storage::attributes(&mut errors, new),
         ("", "Namespace") => config::namespace(&mut errors, new, false),
         ("authorization.k8s.io", kind) if kind.ends_with("AccessReview") => {
-            review::access(&mut errors, kind, new)
+            review::access(&mut errors, kind, new);
         }
         ("node.k8s.io", "RuntimeClass") => config::runtime_class(&mut errors, new),
         ("apps", "DaemonSet") => workload::daemon_set(&mut errors, new, old),

@@ -6,20 +6,10 @@ use crate::status::{Result, Status};
 
 /// Refuses kinds that would promise something that nothing here keeps.
 pub(super) fn refuse_kind(resource: &Resource) -> Result<()> {
-    let what = match (resource.group.as_str(), resource.plural.as_str()) {
-        (
-            "admissionregistration.k8s.io",
-            "validatingadmissionpolicies"
-            | "validatingadmissionpolicybindings"
-            | "mutatingadmissionpolicies"
-            | "mutatingadmissionpolicybindings"
-            | "validatingwebhookconfigurations"
-            | "mutatingwebhookconfigurations",
-        ) => return Ok(()),
-        ("apiregistration.k8s.io", "apiservices") => "API aggregation",
-        _ => return Ok(()),
-    };
-    Err(Status::not_implemented(what))
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("apiregistration.k8s.io", "apiservices") => Err(Status::not_implemented("API aggregation")),
+        _ => Ok(()),
+    }
 }
 
 impl Registry {

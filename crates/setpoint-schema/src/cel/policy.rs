@@ -159,7 +159,7 @@ impl Gives {
 pub struct Expression {
     text: String,
     /// Where `variables.x` has become the name `@variables.x`, and `Object{…}` a map.
-    expression: IdedExpr,
+    parsed: IdedExpr,
     result: Option<Schema>,
 }
 
@@ -196,7 +196,7 @@ impl Expression {
             return Err(why);
         }
         variables::rename(&mut expression);
-        Ok(Self { text: text.to_owned(), expression, result: found.result })
+        Ok(Self { text: text.to_owned(), parsed: expression, result: found.result })
     }
 
     /// The expression as written.
@@ -206,7 +206,7 @@ impl Expression {
 
     /// Whether the expression uses this name.
     pub fn uses(&self, name: &str) -> bool {
-        self.expression.references().has_variable(name)
+        self.parsed.references().has_variable(name)
     }
 }
 
@@ -242,7 +242,7 @@ impl<'a> Scope<'a> {
         }
         let mut costs = BTreeMap::new();
         for (name, expression) in self.variables {
-            let (cost, of) = with_stack(|| cost::reckon_in(&expression.expression, &known));
+            let (cost, of) = with_stack(|| cost::reckon_in(&expression.parsed, &known));
             costs.insert(name.as_str(), cost);
             known.insert(variables::alias(name), of);
         }
@@ -264,10 +264,10 @@ impl Evaluation<'_> {
     /// Why there is none, as cel-go words it.
     pub fn run(&self, expression: &Expression) -> Result<Value, String> {
         with_stack(|| {
-            if cost::reckon_in(&expression.expression, self.known).0 > cost::LIMIT {
+            if cost::reckon_in(&expression.parsed, self.known).0 > cost::LIMIT {
                 return Err(OUT_OF_BUDGET.to_owned());
             }
-            self.lazy.run(&expression.expression).and_then(|value| to_json(&value))
+            self.lazy.run(&expression.parsed).and_then(|value| to_json(&value))
         })
     }
 }

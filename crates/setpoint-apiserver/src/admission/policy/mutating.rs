@@ -196,7 +196,7 @@ impl Registry {
     fn merge(&self, request: &Attributes<'_>, object: &mut Value, mut intent: Value) -> Result<(), Failed> {
         let resource = request.resource();
         let own = request.kind.kind == resource.kind;
-        let schema = if own { resource.schema() } else { Schema::untyped().into() };
+        let schema = if own { resource.schema() } else { Schema::untyped() };
         let mut live = object.clone();
         meta_mut(&mut live).remove("managedFields");
         for key in ["apiVersion", "kind"] {

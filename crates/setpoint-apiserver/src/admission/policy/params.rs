@@ -24,12 +24,11 @@ impl Registry {
         let (version, kind) = (text("apiVersion"), text("kind"));
         let all = self.catalog.all();
         let found = all.iter().find(|resource| resource.kind == kind && resource.api_version() == version);
-        match found {
-            Some(resource) => Ok(Some(Arc::clone(resource))),
-            None => {
-                let group = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
-                Err(format!("failed to find resource referenced by paramKind: '{group}, Kind={kind}'"))
-            }
+        if let Some(resource) = found {
+            Ok(Some(Arc::clone(resource)))
+        } else {
+            let group = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+            Err(format!("failed to find resource referenced by paramKind: '{group}, Kind={kind}'"))
         }
     }
 

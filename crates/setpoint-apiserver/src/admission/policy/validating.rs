@@ -135,9 +135,8 @@ fn objections(policy: &Value, compiled: &Compiled, evaluation: &Evaluation<'_>) 
     };
     match concerns {
         Ok(true) => {}
-        Ok(false) => return Vec::new(),
         Err(why) if fails => return vec![Objection::failure(why.0)],
-        Err(_) => return Vec::new(),
+        Ok(false) | Err(_) => return Vec::new(),
     }
     let mut objections = Vec::new();
     let validations = spec["validations"].as_array().into_iter().flatten();
@@ -147,9 +146,8 @@ fn objections(policy: &Value, compiled: &Compiled, evaluation: &Evaluation<'_>) 
             evaluation.run(expression).map_err(|why| failure(text("expression"), &why))
         });
         match outcome {
-            Ok(Value::Bool(true)) => {}
             Err(why) if fails => objections.push(Objection::failure(why)),
-            Err(_) => {}
+            Ok(Value::Bool(true)) | Err(_) => {}
             Ok(_) => {
                 let computed = message.as_ref().and_then(|message| evaluation.run(message).ok());
                 let computed = computed.as_ref().and_then(Value::as_str).map(str::trim).unwrap_or_default();

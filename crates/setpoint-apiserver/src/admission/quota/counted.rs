@@ -103,18 +103,17 @@ impl<'a> Counted<'a> {
         let mut usage = Amounts::default();
         usage.count(self.count.clone(), 1);
         match self.core() {
-            "pods" => {
+            "pods"
                 // What has ended uses nothing but its place in the store.
-                if !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+                if !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) => {
                     let of = |key: &str| amounts::of_pod(object, key);
                     usage.add(&compute(&of("requests"), &of("limits")));
                     usage.count("pods", 1);
                 }
-            }
             "services" => service(&object["spec"], &mut usage),
             "persistentvolumeclaims" => claim(object, &mut usage),
             "configmaps" | "resourcequotas" | "replicationcontrollers" | "secrets" => {
-                usage.count(self.core(), 1)
+                usage.count(self.core(), 1);
             }
             _ => {}
         }

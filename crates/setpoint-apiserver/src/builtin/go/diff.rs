@@ -1,6 +1,7 @@
 //! Differences of texts as Python's `difflib` finds them (Ratcliff and Obershelp's algorithm): kube-apiserver shows those of immutable fields.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 /// How many equal lines stand around a difference.
 const CONTEXT: usize = 3;
@@ -14,7 +15,7 @@ pub(in crate::builtin) fn unified(old: &str, new: &str) -> String {
     for group in grouped(&edits(&old, &new)) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let (left, right) = (range(first.old.0, last.old.1), range(first.new.0, last.new.1));
-        out.push_str(&format!("@@ -{left} +{right} @@\n"));
+        let _ = writeln!(out, "@@ -{left} +{right} @@");
         let mut lines = |sign: char, lines: &[&str]| {
             for line in lines {
                 out.push(sign);
@@ -139,9 +140,9 @@ fn longest(
     let mut best = (a, b, 0);
     // How long the block is that ends at this line of the old text and at each line of the new.
     let mut lengths = BTreeMap::<usize, usize>::new();
-    for i in a..a_end {
+    for (i, line) in old.iter().enumerate().take(a_end).skip(a) {
         let mut next = BTreeMap::new();
-        for &j in places.get(old[i]).into_iter().flatten().filter(|j| (b..b_end).contains(j)) {
+        for &j in places.get(line).into_iter().flatten().filter(|j| (b..b_end).contains(j)) {
             let length = j.checked_sub(1).and_then(|before| lengths.get(&before)).copied().unwrap_or(0) + 1;
             next.insert(j, length);
             if length > best.2 {
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn frequent_lines_of_long_texts_do_not_lead() {
-        let old = "}\n".repeat(150) + &(0..100).map(|line| format!("{line}\n")).collect::<String>();
+        let old = "}\n".repeat(150) + &(0..100).map(|line| line.to_string() + "\n").collect::<String>();
         let new = old.replace("\n50\n", "\n50\nnew\n");
         assert_eq!(unified(&old, &new), "@@ -199,6 +199,7 @@\n 48\n 49\n 50\n+new\n 51\n 52\n 53\n");
     }

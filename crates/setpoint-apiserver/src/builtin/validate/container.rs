@@ -312,7 +312,7 @@ pub fn resource_field(errors: &mut Errors, reference: &Value, path: &FieldPath, 
     if matches!(divisor, "" | "0") {
         return;
     }
-    let (fine, words) = if resource.ends_with(".cpu") {
+    let (fine, words) = if resource.rsplit_once('.').is_some_and(|(_, unit)| unit == "cpu") {
         (["1m", "1"].contains(&divisor), "1m and 1 are supported with the cpu resource")
     } else {
         let sizes = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];

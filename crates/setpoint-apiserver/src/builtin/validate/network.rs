@@ -203,7 +203,7 @@ fn policy_port(errors: &mut Errors, port: &Value, path: &FieldPath) {
         let at = path.child("endPort");
         match port["port"].as_i64() {
             _ if port["port"].is_null() => {
-                errors.invalid(&at, end, "may not be specified when `port` is not specified")
+                errors.invalid(&at, end, "may not be specified when `port` is not specified");
             }
             None => errors.invalid(&at, end, "may not be specified when `port` is non-numeric"),
             Some(start) if end < start => errors.invalid(&at, end, "must be greater than or equal to `port`"),

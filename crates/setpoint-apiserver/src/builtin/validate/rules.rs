@@ -49,8 +49,8 @@ pub type Rule = (&'static str, Check);
 /// Checks an object by a table.
 pub fn check(errors: &mut Errors, new: &Value, old: Option<&Value>, rules: &[Rule]) {
     for (path, check) in rules {
-        visit(new, old, path, FieldPath::root(), &mut |value, before, path| {
-            apply(errors, new, value, before, path, check)
+        visit(new, old, path, &FieldPath::root(), &mut |value, before, path| {
+            apply(errors, new, value, before, path, check);
         });
     }
 }
@@ -59,7 +59,7 @@ fn visit<'a>(
     value: &'a Value,
     old: Option<&'a Value>,
     steps: &str,
-    at: FieldPath,
+    at: &FieldPath,
     see: &mut dyn FnMut(&'a Value, Option<&'a Value>, &FieldPath),
 ) {
     let (step, rest) = steps.split_once('.').map_or((steps, None), |(step, rest)| (step, Some(rest)));
@@ -74,14 +74,14 @@ fn visit<'a>(
         for (index, item) in list(value, name).iter().enumerate() {
             let old = old.map(|old| &old[index]);
             match rest {
-                Some(rest) => visit(item, old, rest, path.index(index), see),
+                Some(rest) => visit(item, old, rest, &path.index(index), see),
                 None => see(item, old, &path.index(index)),
             }
         }
         return;
     }
     match rest {
-        Some(rest) => visit(below, old, rest, path, see),
+        Some(rest) => visit(below, old, rest, &path, see),
         None => see(below, old, &path),
     }
 }
@@ -98,10 +98,8 @@ fn apply(
     let number = value.as_i64();
     let changed = old.is_some_and(|old| !same(old, value));
     match *check {
-        Check::Required(detail) => {
-            if is_unset(value) {
-                errors.required(path, detail);
-            }
+        Check::Required(detail) if is_unset(value) => {
+            errors.required(path, detail);
         }
         Check::Name(rule) if !text.is_empty() => errors.name(path, text, rule),
         Check::Qualified if !text.is_empty() => errors.qualified(path, text),

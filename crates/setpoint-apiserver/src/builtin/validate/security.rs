@@ -90,7 +90,7 @@ fn profile(errors: &mut Errors, context: &Value, path: &FieldPath, key: &str, wh
         }
         "" => errors.required(&path.child("type"), "type is required when seccompProfile is set"),
         other => {
-            errors.unsupported(&path.child("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"])
+            errors.unsupported(&path.child("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"]);
         }
     }
 }

@@ -242,10 +242,8 @@ fn volume_source(errors: &mut Errors, spec: &Value, path: &FieldPath, kind: &str
     match kind {
         "hostPath" => host_path(errors, source, &path),
         "nfs" => nfs(errors, source, &path),
-        "local" => {
-            if errors.present(source, &path, "path") {
-                no_parent(errors, &path.child("path"), text(source, "path"));
-            }
+        "local" if errors.present(source, &path, "path") => {
+            no_parent(errors, &path.child("path"), text(source, "path"));
         }
         "csi" => {
             driver_name(errors, &path.child("driver"), text(source, "driver"));

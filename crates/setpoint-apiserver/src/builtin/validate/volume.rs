@@ -70,10 +70,8 @@ fn source(errors: &mut Errors, volume: &Value, path: &FieldPath) {
         "image" => drop(errors.present(source, &path, "reference")),
         "nfs" => nfs(errors, source, &path),
         "iscsi" => iscsi(errors, source, &path),
-        "csi" => {
-            if errors.present(source, &path, "driver") {
-                errors.name(&path.child("driver"), text(source, "driver"), NameRule::Subdomain);
-            }
+        "csi" if errors.present(source, &path, "driver") => {
+            errors.name(&path.child("driver"), text(source, "driver"), NameRule::Subdomain);
         }
         "secret" => {
             errors.present(source, &path, "secretName");

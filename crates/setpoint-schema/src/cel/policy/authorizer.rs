@@ -145,7 +145,7 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
     );
     context.add_function("check", |This(this): This<Value>, verb: Arc<String>| {
         with(&this, "check", |asking| {
-            asking.check.verb = verb.as_str().to_owned();
+            asking.check.verb.clone_from(&verb);
             asking.decision = Some(asking.authorizer.check(&asking.check));
         })
     });

@@ -84,7 +84,7 @@ impl VariableResolver for Lazy<'_> {
             Err(OUT_OF_BUDGET.to_owned())
         } else {
             // It can use only those before it, so this comes to an end.
-            self.run(&variable.expression)
+            self.run(&variable.parsed)
         };
         self.found.lock().insert(name.to_owned(), value.clone());
         value.ok()

@@ -31,10 +31,11 @@ pub fn failure(errors: &mut Errors, spec: &Value, path: &FieldPath) {
         let (codes, conditions) = (&rule["onExitCodes"], list(rule, "onPodConditions"));
         match (codes.is_object(), conditions.is_empty()) {
             (true, false) => {
-                errors.bare_invalid(&path, "specifying both OnExitCodes and OnPodConditions is not supported")
+                errors
+                    .bare_invalid(&path, "specifying both OnExitCodes and OnPodConditions is not supported");
             }
             (false, true) => {
-                errors.bare_invalid(&path, "specifying one of OnExitCodes and OnPodConditions is required")
+                errors.bare_invalid(&path, "specifying one of OnExitCodes and OnPodConditions is required");
             }
             _ => {}
         }
