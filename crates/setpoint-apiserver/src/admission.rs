@@ -23,6 +23,7 @@ mod policy;
 mod priority;
 mod quota;
 mod service_account;
+mod staying;
 mod webhooks;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use serde_json::{Value, json};
 pub(crate) use self::expressions::environment;
 pub(crate) use self::policy::Cache as CompiledPolicies;
 use self::policy::PolicyRounds;
+pub(crate) use self::staying::{protect_storage, tolerate_failing_nodes};
 use self::webhooks::Reinvocation;
 use crate::catalog::Resource;
 use crate::identity::Identity;
@@ -216,11 +218,18 @@ impl Registry {
         self.check_lifecycle(request)?;
         self.set_limits(request, object);
         classes::taint_node(request, object);
-        self.set_storage_class(request, object);
         if request.operation == Operation::Create && request.is("", "pods") {
             self.set_service_account(request, object)?;
             self.set_priority(request, object)?;
         }
+        if matches!(request.operation, Operation::Create | Operation::Update) && request.is("", "pods") {
+            tolerate_failing_nodes(object);
+        }
+        let storage = ["", "storage.k8s.io"].contains(&request.kind.group) && request.subresource.is_empty();
+        if request.operation == Operation::Create && storage {
+            protect_storage(request.kind.kind, object);
+        }
+        self.set_storage_class(request, object);
         Ok(())
     }
 

@@ -189,7 +189,7 @@ fn default_downward(source: &mut Value) {
     }
 }
 
-/// A new pod: pending, with its class of service, and with what the admission plugin DefaultTolerationSeconds adds.
+/// A new pod: pending, with its class of service.
 pub fn create(pod: &mut Value) {
     let class = class_of(pod);
     set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
@@ -201,28 +201,6 @@ pub fn create(pod: &mut Value) {
         });
         set(&mut pod["status"], "conditions", json!([condition]));
     }
-    if let Some(spec) = existing(pod, "spec") {
-        tolerate_failing_nodes(spec);
-    }
-}
-
-/// Admission plugin DefaultTolerationSeconds: unless the pod says otherwise, it stays for 300 s on a node that fails.
-fn tolerate_failing_nodes(spec: &mut Value) {
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        if !list(spec, "tolerations").iter().any(|toleration| tolerates(toleration, key)) {
-            let toleration =
-                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
-            match spec.get_mut("tolerations").and_then(Value::as_array_mut) {
-                Some(tolerations) => tolerations.push(toleration),
-                None => set(spec, "tolerations", json!([toleration])),
-            }
-        }
-    }
-}
-
-fn tolerates(toleration: &Value, key: &str) -> bool {
-    let (of, effect) = (text(toleration, "key"), text(toleration, "effect"));
-    (of == key || of.is_empty()) && (effect == "NoExecute" || effect.is_empty())
 }
 
 /// An update keeps what belongs to the status or to other subresources.
@@ -256,8 +234,7 @@ pub fn update(subresource: Option<&str>, new: &mut Value, old: &Value) {
             items(&mut kept["spec"], "containers").for_each(requests_from_limits);
             *new = kept;
         }
-        None => existing(new, "spec").into_iter().for_each(tolerate_failing_nodes),
-        Some(_) => {}
+        Some(_) | None => {}
     }
 }
 

@@ -8,26 +8,12 @@ use super::{
     pod, service,
 };
 
-/// Keeps a volume or claim that is deleted until nothing uses it (admission plugin StorageObjectInUseProtection).
-fn protect(object: &mut Value, finalizer: &str) {
-    let metadata = child(object, "metadata");
-    fill(metadata, "finalizers", json!([]));
-    if let Some(finalizers) = metadata["finalizers"].as_array_mut()
-        && !finalizers.iter().any(|known| known == finalizer)
-    {
-        finalizers.push(finalizer.into());
-    }
-}
-
 /// A new object.
 pub fn create(group: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
         ("", "PersistentVolumeClaim") => {
-            protect(object, "kubernetes.io/pvc-protection");
             existing(object, "spec").into_iter().for_each(defaults::data_source);
         }
-        ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
-        ("storage.k8s.io", "VolumeAttributesClass") => protect(object, "kubernetes.io/vac-protection"),
         ("coordination.k8s.io", "Lease") => lease(object),
         ("", "Service") => service::create(object),
         // Go writes the list without `omitempty`.

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admission::{protect_storage, tolerate_failing_nodes};
 
 /// Inputs, and what kube-apiserver v1.37.2 answered to their creation (dry run, without controllers and ServiceAccount admission).
 fn recorded() -> impl Iterator<Item = (Value, Value)> {
@@ -60,6 +61,14 @@ fn comparable(mut object: Value) -> Value {
     object
 }
 
+/// What admission that nobody can turn off adds before.
+fn admit(kind: &str, object: &mut Value) {
+    protect_storage(kind, object);
+    if kind == "Pod" {
+        tolerate_failing_nodes(object);
+    }
+}
+
 fn remove_nulls(value: &mut Value) {
     if let Value::Object(fields) = value {
         fields.retain(|_, value| !value.is_null());
@@ -76,6 +85,7 @@ fn new_objects_are_what_kube_apiserver_makes_of_them() {
         let mut object = input.clone();
         object["metadata"]["uid"] = "controller-uid".into();
         default(&group, &kind, &mut object);
+        admit(&kind, &mut object);
         prepare_create(&group, &kind, &mut object);
         let (ours, theirs) = (comparable(object), comparable(output));
         if ours != theirs {
@@ -161,6 +171,9 @@ fn wrong_fields_are_named_as_kube_apiserver_names_them() {
             object["metadata"]["namespace"] = "default".into();
         }
         default(&group, &kind, &mut object);
+        if subresource.is_none() {
+            admit(&kind, &mut object);
+        }
         match old {
             Some(old) => prepare_update(&group, &kind, subresource, &mut object, old),
             None => prepare_create(&group, &kind, &mut object),

@@ -123,13 +123,13 @@ fn every_kind_can_be_described() {
 fn patches_that_do_not_fit() {
     let Some(dev) = Dev::start() else { return };
     dev.ok("create deployment app --image=x");
-    for (kind, patch) in [
-        ("strategic", r#"{"spec":{"replicas":"many"}}"#),
-        ("merge", r#"{"spec":{"replicas":"many"}}"#),
-        ("json", r#"[{"op":"replace","path":"/spec/replicas","value":"many"}]"#),
+    for (kind, patch, why) in [
+        ("strategic", r#"{"spec":{"replicas":"many"}}"#, "unrecognized type: int32"),
+        ("merge", r#"{"spec":{"replicas":"many"}}"#, "spec.replicas"),
+        ("json", r#"[{"op":"replace","path":"/spec/replicas","value":"many"}]"#, "spec.replicas"),
     ] {
         let error = dev.fails(&format!("patch deployment app --type={kind} -p '{patch}'"), "");
-        contains(&error, &["The request is invalid: patch: Invalid value:", "spec.replicas"]);
+        contains(&error, &["The request is invalid: patch: Invalid value:", why]);
     }
     let missing =
         dev.fails("patch deployment app --type=json -p '[{\"op\":\"remove\",\"path\":\"/x\"}]'", "");
