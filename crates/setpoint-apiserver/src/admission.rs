@@ -19,6 +19,7 @@ mod connect;
 mod expressions;
 mod lifecycle;
 mod limits;
+mod matching;
 mod policy;
 mod priority;
 mod quota;

@@ -25,7 +25,9 @@ pub(crate) use go::{GoValue, of as shown};
 use pod::class_of;
 pub(crate) use quantity::Quantity;
 pub(crate) use service_account::{account_name, admit_pod};
-pub(crate) use validate::{is_whole, selects, validate, validate_conversion, validate_review_versions};
+pub(crate) use validate::{
+    POD_RESOURCES, is_whole, selects, selects_all, validate, validate_conversion, validate_review_versions,
+};
 
 /// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.
 pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {

@@ -105,10 +105,7 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
             warn(&mut response, &text);
             Ok(response)
         }
-        (Err(status), Some(text)) => {
-            let warnings = std::iter::once(text).chain(status.warnings.iter().cloned()).collect();
-            Err(status.with_warnings(warnings))
-        }
+        (Err(status), Some(text)) => Err(status.with_warnings(vec![text])),
         (answer, None) => answer,
     }
 }
@@ -281,12 +278,11 @@ impl Call<'_> {
             ("portforward", "get" | "create") => containers::port_forward(&mut self),
             ("proxy", _) => containers::proxy(&mut self).await,
             ("binding", "create") => {
-                let (body, options, warnings) = self.posted(&self.place, ("", "v1", "Binding")).await?;
+                let (body, options, warnings) = self.posted(("", "v1", "Binding")).await?;
                 self.answered(self.inner.registry.bind(&self.place, &body, &options).await, warnings)
             }
             ("eviction", "create") => {
-                let (body, options, warnings) =
-                    self.posted(&self.place, ("policy", "v1", "Eviction")).await?;
+                let (body, options, warnings) = self.posted(("policy", "v1", "Eviction")).await?;
                 self.answered(self.inner.registry.evict(&self.place, &body, &options), warnings)
             }
             ("finalize", "update") => {
@@ -296,7 +292,7 @@ impl Call<'_> {
             }
             ("token", "create") => {
                 let kind = ("authentication.k8s.io", "v1", "TokenRequest");
-                let (body, options, warnings) = self.posted(&self.place, kind).await?;
+                let (body, options, warnings) = self.posted(kind).await?;
                 let object =
                     token_request::answer(self.inner, &self.place, body, &options).map(Answer::Other);
                 self.answered(
@@ -313,15 +309,12 @@ impl Call<'_> {
 
     /// The body of a POST that is no object of the resource but of `kind` (group, version, kind), admitted; with the warnings of
     /// admission.
-    async fn posted(
-        &self,
-        place: &Place,
-        kind: (&str, &str, &str),
-    ) -> Result<(Value, WriteOptions, Vec<String>)> {
+    async fn posted(&self, kind: (&str, &str, &str)) -> Result<(Value, WriteOptions, Vec<String>)> {
         let options = self.options("CreateOptions")?;
         let mut body = parse_body(&self.parts.headers, &self.body)?;
         let warnings = {
-            let request = admission::Attributes::write(place, &self.request.subresource, None, &options);
+            let request =
+                admission::Attributes::write(&self.place, &self.request.subresource, None, &options);
             let request = request.of_kind(kind.0, kind.1, kind.2);
             self.inner.registry.admit_body(&request, &mut body).await?
         };
@@ -335,10 +328,7 @@ impl Call<'_> {
                 warnings.extend(written.warnings);
                 Ok(self.written(&Written { warnings, ..written }))
             }
-            Err(status) => {
-                warnings.extend(status.warnings.iter().cloned());
-                Err(status.with_warnings(warnings))
-            }
+            Err(status) => Err(status.with_warnings(warnings)),
         }
     }
 
@@ -370,7 +360,7 @@ impl Call<'_> {
         let resource = &self.place.resource;
         if reviews::is_review(&resource.group) {
             let kind = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
-            let (mut body, options, warnings) = self.posted(&self.place, kind).await?;
+            let (mut body, options, warnings) = self.posted(kind).await?;
             self.inner.registry.own(resource, &mut body, &options, "");
             let object = reviews::answer(self.inner, self.user, &self.place, body).map(Answer::Other);
             let written = object.map(|object| Written { code: 201, object, warnings: Vec::new() });
@@ -389,7 +379,7 @@ impl Call<'_> {
     async fn bind(&self) -> Result<Response<Body>> {
         let registry = &self.inner.registry;
         let pods = registry.catalog.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-        let (body, options, warnings) = self.posted(&self.place, ("", "v1", "Binding")).await?;
+        let (body, options, warnings) = self.posted(("", "v1", "Binding")).await?;
         let place = Place { resource: pods, name: body.meta("name").to_owned(), ..self.place.clone() };
         self.answered(registry.bind(&place, &body, &options).await, warnings)
     }

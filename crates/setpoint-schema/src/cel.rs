@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use self::parse::parse;
 use self::rule::Rule;
+pub use self::value::is_reserved;
 use crate::{
     field_error::{ErrorKind, FieldError, FieldPath},
     schema::{Additional, Schema},

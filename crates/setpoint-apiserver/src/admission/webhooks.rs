@@ -108,8 +108,7 @@ impl Registry {
         }
         let mut calls = Vec::new();
         for hook in self.hooks(VALIDATING) {
-            let given = Versioned::of(request, object);
-            if let Some(versioned) = self.concerns(&hook, request, given).await? {
+            if let Some(versioned) = self.concerns(&hook, request, object).await? {
                 calls.push((hook, versioned));
             }
         }

@@ -30,7 +30,8 @@ use serde_json::Value;
 use setpoint_schema::{FieldError, FieldPath};
 
 use errors::Errors;
-pub(crate) use selector::selects;
+pub(crate) use quota::POD_RESOURCES;
+pub(crate) use selector::{is_empty as selects_all, selects};
 
 /// Every wrong field of a new object, or of an update. Subresources are checked by their own kinds, but for what is said here.
 pub fn validate(

@@ -223,17 +223,12 @@ impl Registry {
         if converted.len() != objects.len() {
             return Err(format!("{of} returned {} objects, expected {}", converted.len(), objects.len()));
         }
-        let single = objects.len() == 1;
+        let several = objects.len() > 1;
         let pairs = objects.iter().zip(converted).zip(versions).enumerate();
         pairs
             .map(|(index, ((original, converted), version))| {
-                let mut object = checked(
-                    original,
-                    converted,
-                    &wanted,
-                    &of,
-                    single.then_some(()).map_or(Some(index), |()| None),
-                )?;
+                let index = several.then_some(index);
+                let mut object = checked(original, converted, &wanted, &of, index)?;
                 if let Some(custom) = to.custom() {
                     setpoint_schema::prune(&custom.schema, &mut object);
                 }

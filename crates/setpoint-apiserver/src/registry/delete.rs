@@ -10,7 +10,7 @@ use super::definitions::{CLEANUP, set_condition};
 use super::list::ListOptions;
 use super::modify::{holds_namespace, is_finished};
 use super::options::{dry_run, refuse};
-use super::shape::served;
+use super::shape::{served, storage_form};
 use super::{Answer, Place, Registry, Written};
 use crate::admission::Attributes;
 use crate::catalog::Resource;
@@ -216,7 +216,9 @@ impl Registry {
         if !finished && new == *old {
             return Some(Written { code: 200, object: Answer::Stored(Arc::clone(stored)), warnings });
         }
-        let Ok(written) = self.commit(place, stored, new, finished) else { return None };
+        let Ok(written) = self.commit(place, stored, storage_form(resource, new), finished) else {
+            return None;
+        };
         Some(Written { code: 200, object: answer(Answer::Stored(written)), warnings })
     }
 

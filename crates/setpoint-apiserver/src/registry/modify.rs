@@ -139,7 +139,10 @@ impl Registry {
             if finished {
                 // Upstream's store deletes what it has, so watchers see the last version; the writer sees what he wrote, which
                 // never got a version of its own (`deleteWithoutFinalizers`).
-                let last = if by_webhook(resource).is_some() { (*stored.value).clone() } else { old.clone() };
+                let last = match by_webhook(resource) {
+                    Some(_) => stored.decode(),
+                    None => storage_form(resource, old.clone()),
+                };
                 let Ok(_) = self.commit(place, &stored, last, true) else { continue };
                 return Ok(Answer::Draft(new));
             }
@@ -162,7 +165,6 @@ impl Registry {
     ) -> Result<Arc<Stored>, Raced> {
         let resource = &place.resource;
         let _defining = self.defining(resource);
-        let new = storage_form(resource, new);
         let change = if finished { Change::Remove(new) } else { Change::Put(new) };
         let expect = Expect::Revision(stored.revision);
         let written = self.store.write(&resource.storage, &place.key(), expect, change)?;

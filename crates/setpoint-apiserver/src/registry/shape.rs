@@ -98,15 +98,7 @@ pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOpti
         unknown
     } else {
         fill_null_entries(&resource.schema(), object);
-        drop_nulls(object);
-        let unknown = prune(&resource.schema(), object);
-        omit_empty(&resource.schema(), object);
-        builtin::default(&resource.group, &resource.kind, object);
-        // Some defaults are what Go writes for an empty list.
-        drop_nulls(object);
-        check_types(resource, object)?;
-        complete(resource, object);
-        unknown
+        decode_built_in(resource, object).map_err(|words| undecodable(resource, &words))?
     };
     let texts = || options.duplicates.iter().cloned().chain(unknown.iter().map(ToString::to_string));
     match options.validation {
@@ -142,16 +134,25 @@ pub(crate) fn redecode(resource: &Resource, object: &mut Value) -> Result<(), St
         custom.complete(object);
         return Ok(());
     }
+    decode_built_in(resource, object).map(drop)
+}
+
+/// Gives an object of a built-in kind the form that it has after decoding, and answers what it had besides.
+///
+/// # Errors
+/// Why it cannot be decoded, in Go's words.
+fn decode_built_in(resource: &Resource, object: &mut Value) -> Result<Vec<UnknownField>, String> {
     drop_nulls(object);
-    prune(&resource.schema(), object);
+    let unknown = prune(&resource.schema(), object);
     omit_empty(&resource.schema(), object);
     builtin::default(&resource.group, &resource.kind, object);
+    // Some defaults are what Go writes for an empty list.
     drop_nulls(object);
     if let Some(words) = misfit(resource, object) {
         return Err(words);
     }
     complete(resource, object);
-    Ok(())
+    Ok(unknown)
 }
 
 /// Adds what Go's types write even where nothing is set.
@@ -173,11 +174,6 @@ pub(super) fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A value of the wrong type cannot even be decoded: 400, not 422.
-fn check_types(resource: &Resource, object: &Value) -> Result<()> {
-    misfit(resource, object).map_or(Ok(()), |words| Err(undecodable(resource, &words)))
-}
-
 /// The metadata of custom resources has the types of everybody's.
 fn check_metadata(resource: &Resource, object: &Value) -> Result<()> {
     metadata_fault(object).map_or(Ok(()), |fault| Err(undecodable(resource, &fault)))
@@ -195,6 +191,7 @@ fn misfit(resource: &Resource, object: &Value) -> Option<String> {
     go::misfit(Decoder::Json, resource.definition()?, object)
 }
 
+/// A value of the wrong type cannot even be decoded: 400, not 422.
 fn undecodable(resource: &Resource, why: &str) -> Status {
     let (kind, version) = (&resource.kind, &resource.version);
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))

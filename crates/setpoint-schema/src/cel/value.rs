@@ -60,7 +60,7 @@ fn text_to_cel(format: Option<&str>, text: &str) -> cel::Value {
     value.unwrap_or_else(|| cel::Value::String(string()))
 }
 
-/// Field names that CEL reserves.
+/// Names that CEL reserves.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -85,11 +85,16 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Whether CEL reserves `name`, so that no variable or field of a rule can be called by it.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// A field's name in a rule: `__` is `__underscores__`, `.` is `__dot__`, `-` is `__dash__`, `/` is `__slash__`, and
 /// a reserved word stands between `__` (Kubernetes: CustomResourceDefinitions, "Validation rules"; kube-cel escapes
 /// single underscores too, which Kubernetes does not).
 pub(super) fn escape(name: &str) -> String {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return format!("__{name}__");
     }
     name.replace("__", "__underscores__")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use setpoint_schema::cel::policy::{Environment, Expression, Gives};
+use setpoint_schema::cel::policy::{Environment, Evaluation, Expression, Gives};
 
 use crate::admission::expressions::{MatchConditions, Undecided, asks, environment};
 use crate::object::Metadata;
@@ -13,7 +13,7 @@ use crate::object::Metadata;
 /// A compiled policy. A part that no longer compiles fails when it is used.
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub(super) conditions: Conditions,
+    conditions: Conditions,
     pub(super) variables: Vec<(String, Expression)>,
     /// Of each validation: the expression, and that of its message.
     pub(super) validations: Vec<(Result<Expression, String>, Option<Expression>)>,
@@ -23,6 +23,16 @@ pub(super) struct Compiled {
     pub(super) annotations: Vec<Result<Expression, String>>,
     /// Whether anything asks who may do what.
     pub(super) asks: bool,
+}
+
+impl Compiled {
+    /// Whether the match conditions hold.
+    ///
+    /// # Errors
+    /// As of [`MatchConditions::hold`], and when they no longer compile.
+    pub(super) fn concerns(&self, evaluation: &Evaluation<'_>) -> Result<bool, Undecided> {
+        self.conditions.as_ref().map_err(Clone::clone)?.hold(evaluation)
+    }
 }
 
 /// Compiled policies by their uid, with the version that was compiled.

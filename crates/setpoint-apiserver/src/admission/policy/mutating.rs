@@ -105,15 +105,7 @@ impl Registry {
         let compiled = self.compiled_policies.of(policy);
         for binding in bindings {
             let name = binding.meta("name");
-            let configured =
-                self.concerned(&binding["spec"]["matchResources"], request, object).and_then(|here| {
-                    if here.is_some() {
-                        self.params_of(binding, kind.as_ref(), request)
-                    } else {
-                        Ok(Vec::new())
-                    }
-                });
-            let params = match configured {
+            let params = match self.params_by(binding, kind.as_ref(), request, object) {
                 Ok(params) => params,
                 Err(why) => {
                     let failed = Failed::Policy(format!("failed to configure binding: {why}"));
@@ -163,11 +155,8 @@ impl Registry {
     ) -> Result<(), Failed> {
         let (variables, asks) = (&compiled.variables, compiled.asks);
         let seen = self.seen_as(request, target, object);
-        let concerns =
-            self.evaluate(request, &seen, params, variables, asks, |evaluation| match &compiled.conditions {
-                Ok(conditions) => conditions.hold(evaluation),
-                Err(undecided) => Err(undecided.clone()),
-            });
+        let concerns = self
+            .evaluate(request, &seen, params, variables, asks, |evaluation| compiled.concerns(evaluation));
         if !concerns.map_err(|undecided| Failed::Policy(undecided.0))? {
             return Ok(());
         }

@@ -32,11 +32,28 @@ impl Registry {
         }
     }
 
+    /// The parameters with which a policy is to be evaluated by way of `binding`; none where that does not concern the request.
+    ///
+    /// # Errors
+    /// When the request cannot be matched, and as of [`params_of`](Self::params_of).
+    pub(super) fn params_by(
+        &self,
+        binding: &Value,
+        kind: Option<&Arc<Resource>>,
+        request: &Attributes<'_>,
+        object: &Value,
+    ) -> Result<Vec<Value>, String> {
+        match self.concerned(&binding["spec"]["matchResources"], request, object)? {
+            Some(_) => self.params_of(binding, kind, request),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// The parameters with which a binding's policy is to be evaluated, one after the other; `null` for none at all.
     ///
     /// # Errors
     /// When the binding does not say which, or wants a refusal where there are none.
-    pub(super) fn params_of(
+    fn params_of(
         &self,
         binding: &Value,
         kind: Option<&Arc<Resource>>,

@@ -81,15 +81,7 @@ impl Registry {
         let name = policy.meta("name");
         for binding in bindings {
             let binding_name = binding.meta("name");
-            let params =
-                self.concerned(&binding["spec"]["matchResources"], request, object).and_then(|here| {
-                    if here.is_some() {
-                        self.params_of(binding, kind.as_ref(), request)
-                    } else {
-                        Ok(Vec::new())
-                    }
-                });
-            let params = match params {
+            let params = match self.params_by(binding, kind.as_ref(), request, object) {
                 Ok(params) => params,
                 Err(why) => {
                     if policy["spec"]["failurePolicy"] != "Ignore" {
@@ -129,11 +121,7 @@ impl Registry {
 fn objections(policy: &Value, compiled: &Compiled, evaluation: &Evaluation<'_>) -> Vec<Objection> {
     let spec = &policy["spec"];
     let fails = spec["failurePolicy"] != "Ignore";
-    let concerns = match &compiled.conditions {
-        Ok(conditions) => conditions.hold(evaluation),
-        Err(undecided) => Err(undecided.clone()),
-    };
-    match concerns {
+    match compiled.concerns(evaluation) {
         Ok(true) => {}
         Err(why) if fails => return vec![Objection::failure(why.0)],
         Ok(false) | Err(_) => return Vec::new(),

@@ -5,23 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::amounts::{self, Amounts};
-use crate::builtin::Quantity;
+use crate::builtin::{POD_RESOURCES, Quantity};
 use crate::catalog::Resource;
 
-/// Of pods: resources that quotas count, beside those of devices and huge pages.
-const OF_PODS: [&str; 10] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-];
-/// Where a quota counts them, each container of a pod must say how much it wants.
+/// Where a quota counts these, each container of a pod must say how much it wants.
 const STATED: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
@@ -60,7 +47,7 @@ impl<'a> Counted<'a> {
             "pods" => {
                 let extended = name.strip_prefix("requests.").is_some_and(|rest| rest.contains('/'));
                 let huge = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
-                OF_PODS.contains(&name) || extended || huge
+                POD_RESOURCES.contains(&name) || extended || huge
             }
             "services" => matches!(name, "services" | "services.nodeports" | "services.loadbalancers"),
             "persistentvolumeclaims" => {

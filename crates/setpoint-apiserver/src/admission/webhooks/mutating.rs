@@ -59,8 +59,7 @@ impl Registry {
         }
         for hook in hooks {
             let id = format!("{}/{}/{}", hook.configuration["metadata"]["name"], hook.name(), hook.index);
-            let given = Versioned::of(request, object);
-            let Some(mut versioned) = self.concerns(&hook, request, given).await? else { continue };
+            let Some(mut versioned) = self.concerns(&hook, request, object).await? else { continue };
             if rounds.again && !rounds.due.contains(&id) {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use setpoint_schema::FieldPath;
+use setpoint_schema::cel::is_reserved;
 use setpoint_schema::cel::policy::{Environment, Gives};
 
 use super::{conditions, errors::Errors, selector};
@@ -154,33 +155,8 @@ fn variables(errors: &mut Errors, spec: &Value, path: &FieldPath, environment: &
 }
 
 fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let start = |c: char| c.is_ascii_alphabetic() || c == '_';
-    name.starts_with(start)
-        && name.chars().all(|c| start(c) || c.is_ascii_digit())
-        && !RESERVED.contains(&name)
+    name.starts_with(start) && name.chars().all(|c| start(c) || c.is_ascii_digit()) && !is_reserved(name)
 }
 
 fn check_validation(errors: &mut Errors, validation: &Value, path: &FieldPath, environment: &Environment) {

@@ -43,8 +43,8 @@ const WHOLE: [&str; 9] = [
     "secrets",
     "configmaps",
 ];
-/// Resources of pods that a quota with scopes can count.
-const OF_PODS: [&str; 10] = [
+/// Resources of pods that quotas count, beside those of devices and huge pages.
+pub(crate) const POD_RESOURCES: [&str; 10] = [
     "pods",
     "cpu",
     "memory",
@@ -263,7 +263,7 @@ fn can_count(scope: &str, name: &str) -> bool {
         | "NotTerminating"
         | "NotBestEffort"
         | "PriorityClass"
-        | "CrossNamespacePodAffinity" => OF_PODS.contains(&name),
+        | "CrossNamespacePodAffinity" => POD_RESOURCES.contains(&name),
         "VolumeAttributesClass" => matches!(name, "persistentvolumeclaims" | "requests.storage"),
         _ => true,
     }
