@@ -21,6 +21,9 @@ use crate::observe::{
 use crate::render::{self, Identity, PORT, Passwords, Role};
 use crate::settings::Settings;
 
+/// How long something that is bound to happen may take on a busy machine.
+const BOUND: Duration = Duration::from_secs(120);
+
 /// A cluster without Kubernetes: processes, and labels in memory.
 struct Rig {
     folder: TempDir,
@@ -206,9 +209,9 @@ impl Rig {
         }
     }
 
-    /// Passes until `done`, for 30 seconds at most.
+    /// Passes until `done`, for [`BOUND`] at most.
     async fn until(&mut self, what: &str, mut done: impl AsyncFnMut(&mut Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + BOUND;
         loop {
             let decision = self.step().await;
             if done(self).await {
@@ -251,6 +254,30 @@ impl Rig {
     async fn write(connection: &mut redis::aio::MultiplexedConnection, number: u32) -> bool {
         redis::cmd("SET").arg(number).arg("x").exec_async(connection).await.is_ok()
     }
+
+    /// Passes until `pod` is the primary, asking for it again when an attempt was given up: a hand-over has
+    /// seconds only, which a busy machine may not grant.
+    async fn moved(&mut self, pod: u32) {
+        self.until("the asked one is the primary", async |rig| {
+            let moved = rig.primary() == Some(pod);
+            if !moved {
+                rig.requested = Some(format!("orders-{pod}"));
+            }
+            moved
+        })
+        .await;
+    }
+}
+
+/// Writes a key until the server accepts it: on a busy machine confirmations of replicas come late at times, and
+/// writes are refused as long.
+async fn accepted_write(connection: &mut redis::aio::MultiplexedConnection, number: u32) {
+    let end = Instant::now() + BOUND;
+    loop {
+        let Err(error) = redis::cmd("SET").arg(number).arg("x").exec_async(connection).await else { return };
+        assert!(Instant::now() < end, "write {number}: {error}");
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -263,7 +290,7 @@ async fn a_killed_primary_is_replaced_and_no_acknowledged_write_is_lost() {
     let old = rig.primary().unwrap();
     let mut connection = rig.client(old).await.unwrap();
     for number in 0..1000 {
-        assert!(Rig::write(&mut connection, number).await, "write {number}");
+        accepted_write(&mut connection, number).await;
     }
     // Nobody but the operator may change what protects the data.
     assert!(redis::cmd("CONFIG").arg("GET").arg("*").exec_async(&mut connection).await.is_err());
@@ -298,7 +325,7 @@ async fn all_servers_restart_and_settings_change_without_a_restart() {
     rig.settled().await;
     let old = rig.primary().unwrap();
     let mut connection = rig.client(old).await.unwrap();
-    assert!(Rig::write(&mut connection, 1).await);
+    accepted_write(&mut connection, 1).await;
     rig.settled().await;
     for ordinal in 0..3 {
         rig.kill(ordinal).await;
@@ -411,13 +438,12 @@ async fn a_switch_over_loses_no_write() {
             (acknowledged, gap)
         }
     });
-    rig.requested = Some(format!("orders-{new}"));
-    rig.until("the new primary serves", async |rig| rig.primary() == Some(new)).await;
+    rig.moved(new).await;
     rig.settled().await;
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     let (acknowledged, gap) = writer.await.unwrap();
     eprintln!("{} writes, longest gap {gap:?}", acknowledged.len());
-    assert!(rig.requested.is_none() && rig.ledger.term == 2);
+    assert!(rig.requested.is_none() && rig.ledger.term >= 2, "{:?}", rig.ledger);
     let mut connection = rig.client(new).await.unwrap();
     let keys: Vec<u32> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     let keys: std::collections::BTreeSet<u32> = keys.into_iter().collect();
@@ -441,11 +467,11 @@ async fn a_hand_over_to_a_dead_successor_is_undone() {
     let old = rig.primary().unwrap();
     let new = (old + 1) % 3;
     let mut connection = rig.client(old).await.unwrap();
-    assert!(Rig::write(&mut connection, 1).await);
+    accepted_write(&mut connection, 1).await;
     rig.settled().await;
-    rig.requested = Some(format!("orders-{new}"));
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + BOUND;
     loop {
+        rig.requested = Some(format!("orders-{new}"));
         let decision = decide(&rig.observe());
         if matches!(decision.step, Step::HandOver { .. }) {
             break;
@@ -472,7 +498,7 @@ async fn a_hand_over_to_a_dead_successor_is_undone() {
     let mut connection = rig.client(old).await.unwrap();
     let keys: u32 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
     assert_eq!(keys, 1);
-    assert!(Rig::write(&mut connection, 2).await);
+    accepted_write(&mut connection, 2).await;
 }
 
 /// Writes a key and waits for one replica to have it: what a client does that must know. A connection that was
@@ -502,12 +528,13 @@ async fn a_frozen_primary_that_wakes_confirms_nothing() {
         sticky.push(rig.client(old).await.unwrap());
     }
     let mut confirmed = Vec::new();
+    let end = Instant::now() + BOUND;
     for number in 0..200 {
-        if confirmed_write(&mut sticky[0], number).await {
-            confirmed.push(number);
+        while !confirmed_write(&mut sticky[0], number).await {
+            assert!(Instant::now() < end, "write {number} is not confirmed");
         }
+        confirmed.push(number);
     }
-    assert_eq!(confirmed.len(), 200);
     rig.settled().await;
     rig.node = Node::Unknown;
     rig.signal(old, "-STOP");

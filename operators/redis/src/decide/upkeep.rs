@@ -125,11 +125,13 @@ pub(super) fn target_quorum(o: &Observation) -> u32 {
 /// As many replicas as wanted must confirm, but never more than there are, so that a lost one doesn't stop
 /// writes. The record is lowered before the server and raised after it.
 fn quorum(o: &Observation, primary: &Instance, server: &Server) -> Option<Step> {
-    let confirms = |instance: &&Instance| {
-        let listed = |ip: &str| {
-            server.followers.iter().any(|follower| follower.ip == ip && follower.online && follower.lag <= 3)
-        };
-        in_sync(instance, primary) || instance.ip().is_some_and(listed)
+    let listed = |ip: &str| {
+        server.followers.iter().any(|follower| follower.ip == ip && follower.online && follower.lag <= 3)
+    };
+    // The primary lists a replica before it sends it anything: its word counts where the replica is not reached.
+    let confirms = |instance: &&Instance| match instance.server() {
+        Some(_) => in_sync(instance, primary),
+        None => instance.ip().is_some_and(listed),
     };
     // Those that are about to stop don't count.
     let victim = roll::victim(o).map(|victim| &victim.name);

@@ -63,12 +63,12 @@ pub enum Place {
 /// State of a replica's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Receives the stream; last heard of the primary this many seconds ago.
+    /// Receives the stream, some of which has come; last heard of the primary this many seconds ago.
     Up {
         /// Seconds since the last byte of the primary, whole.
         last_io: u64,
     },
-    /// Receives a copy of the whole data.
+    /// Receives a copy of the whole data, or has it and nothing of the stream that follows.
     Syncing,
     /// Not connected.
     Down,
@@ -118,9 +118,13 @@ impl Server {
             Place::Primary
         } else {
             let port = u16::try_from(number("master_port")?).map_err(|_| MissingField("master_port"))?;
-            let link = if text("master_link_status")? == "up" {
+            // A link counts as up once the copy is loaded, but the primary sends nothing before it has heard so, up
+            // to a second later: what is written between is lost with it. The backlog is empty as long (7.0.15).
+            let streams = number("repl_backlog_histlen")? > 0;
+            let up = text("master_link_status")? == "up";
+            let link = if up && streams {
                 Link::Up { last_io: number("master_last_io_seconds_ago")? }
-            } else if text("master_sync_in_progress")? == "1" {
+            } else if up || text("master_sync_in_progress")? == "1" {
                 Link::Syncing
             } else {
                 Link::Down
@@ -256,7 +260,12 @@ mod tests {
     const BOOTED: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:105af9\r\nused_memory:945560\r\nloading:0\r\naof_last_write_status:ok\r\n\
         role:slave\r\nmaster_host:127.0.0.1\r\nmaster_port:1\r\nmaster_link_status:down\r\nmaster_last_io_seconds_ago:-1\r\n\
         master_sync_in_progress:0\r\nslave_read_repl_offset:1\r\nslave_repl_offset:1\r\nmaster_link_down_since_seconds:-1\r\n\
-        slave_priority:100\r\nslave_read_only:1\r\nconnected_slaves:0\r\nmaster_replid:e06a\r\nmaster_replid2:0000\r\nmaster_repl_offset:0\r\n";
+        slave_priority:100\r\nslave_read_only:1\r\nconnected_slaves:0\r\nmaster_replid:e06a\r\nmaster_replid2:0000\r\nmaster_repl_offset:0\r\nrepl_backlog_histlen:0\r\n";
+    const COPIED: &str = "redis_version:7.0.15\r\nrun_id:105af9\r\nused_memory:945560\r\nloading:0\r\naof_last_write_status:ok\r\n\
+        role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up\r\nmaster_last_io_seconds_ago:0\r\n\
+        master_sync_in_progress:0\r\nslave_read_repl_offset:28\r\nslave_repl_offset:28\r\nslave_priority:100\r\nslave_read_only:1\r\n\
+        connected_slaves:0\r\nmaster_replid:9e2c\r\nmaster_replid2:0000\r\nmaster_repl_offset:28\r\nrepl_backlog_active:1\r\n\
+        repl_backlog_first_byte_offset:29\r\nrepl_backlog_histlen:0\r\n";
     const PRIMARY: &str = "redis_version:7.0.15\r\nrun_id:1\r\nused_memory:9\r\nloading:0\r\nrole:master\r\nconnected_slaves:2\r\n\
         slave0:ip=10.0.0.2,port=6379,state=online,offset=42,lag=0\r\nslave1:ip=10.0.0.3,port=6379,state=wait_bgsave,offset=0,lag=5\r\n\
         slave_expires_tracked_keys:0\r\nmaster_replid:9e2c\r\nmaster_replid2:0000\r\nmaster_repl_offset:92\r\n\
@@ -281,6 +290,15 @@ mod tests {
         assert_eq!((server.followers[0].offset, server.handover), (42, Handover::None));
         let handing_over = format!("{PRIMARY}master_failover_state:waiting-for-sync\r\n");
         assert_eq!(Server::parse(&handing_over, &settings).unwrap().handover, Handover::Waiting);
+    }
+
+    #[test]
+    fn a_replica_is_synced_when_the_stream_has_begun() {
+        let link = |info: &str| Server::parse(info, &settings()).unwrap().link();
+        assert_eq!(link(COPIED), Some(Link::Syncing));
+        let streams = COPIED.replace("histlen:0", "histlen:14");
+        assert_eq!(link(&streams), Some(Link::Up { last_io: 0 }));
+        assert_eq!(link(&streams.replace("status:up", "status:down")), Some(Link::Down));
     }
 
     #[test]
