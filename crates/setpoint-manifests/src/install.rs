@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use crate::{Rights, Scope};
 
 mod rbac;
+mod webhooks;
 mod workload;
 
+pub use webhooks::{AdmissionWebhook, Webhooks};
 pub use workload::{Probes, Resources};
 
 /// What is wrong with the input of [`Install::objects`].
@@ -61,6 +63,8 @@ pub struct Install {
     pub metrics_port: u16,
     /// Health endpoint and timing of its probes.
     pub probes: Probes,
+    /// Webhooks that the operator serves, of admission and of conversion.
+    pub webhooks: Webhooks,
     /// Requested and allowed resources of the container.
     pub resources: Resources,
 }
@@ -81,21 +85,24 @@ impl Install {
             termination_grace_seconds: 40,
             metrics_port: 8080,
             probes: Probes::default(),
+            webhooks: Webhooks::default(),
             resources: Resources::default(),
         }
     }
 
     /// All objects in the order in which they are applied: the Namespace, CRDs, the ServiceAccount, roles and
-    /// bindings, the metrics Service, the Deployment.
+    /// bindings, the Services, the Deployment, and last the webhook configurations, which nothing answers before.
     ///
     /// # Errors
     /// If a name is none that Kubernetes accepts, or an object in `crds` is not a CustomResourceDefinition.
     pub fn objects(&self) -> Result<Vec<Value>, ManifestError> {
         let mut objects = vec![self.namespace_object()];
-        objects.extend(self.checked_crds()?);
+        objects.extend(self.definitions()?);
         objects.extend(self.access()?);
         objects.push(self.metrics_service());
+        objects.extend(self.webhook_service());
         objects.push(self.deployment());
+        objects.extend(self.webhook_configurations());
         Ok(objects)
     }
 
@@ -109,8 +116,12 @@ impl Install {
         Ok(rbac::objects(self))
     }
 
-    /// The CRDs by name, which is the order that stays when the declaration of controllers is reordered.
-    fn checked_crds(&self) -> Result<Vec<Value>, ManifestError> {
+    /// The CustomResourceDefinitions as they are installed: by name, which is the order that stays when the declaration
+    /// of controllers is reordered, and with the webhook that converts their versions.
+    ///
+    /// # Errors
+    /// If an object in `crds` is not a CustomResourceDefinition.
+    pub fn definitions(&self) -> Result<Vec<Value>, ManifestError> {
         let mut crds = Vec::new();
         for (index, crd) in self.crds.iter().enumerate() {
             let name = crd.pointer("/metadata/name").and_then(Value::as_str);
@@ -126,7 +137,7 @@ impl Install {
         }
         crds.sort_by_key(|(name, _)| *name);
         crds.dedup_by_key(|(name, _)| *name);
-        Ok(crds.into_iter().map(|(_, crd)| crd.clone()).collect())
+        Ok(crds.into_iter().map(|(name, crd)| self.with_conversion(name, crd)).collect())
     }
 
     fn check_names(&self) -> Result<(), ManifestError> {

@@ -3,7 +3,8 @@
 //! ```text
 //! Rights (what the controllers declared) ─▶ ServiceAccount, (Cluster)Roles, bindings ─┐
 //! CRDs (generated from the Rust types) ───────────────────────────────────────────────┼─▶ Install::objects ─▶ yaml::documents
-//! name, namespace, image ──▶ Namespace, Service, hardened Deployment ─────────────────┘
+//! webhooks ──▶ their configurations, the CRDs' conversion ─────────────────────────────┤
+//! name, namespace, image ──▶ Namespace, Services, hardened Deployment ────────────────┘
 //! ```
 //!
 //! Everything here is a pure function of its input: no file, cluster or clock is read, and the same input
@@ -13,6 +14,6 @@ mod install;
 mod rights;
 mod yaml;
 
-pub use install::{Install, ManifestError, Probes, Resources};
+pub use install::{AdmissionWebhook, Install, ManifestError, Probes, Resources, Webhooks};
 pub use rights::{Rights, Rule, Scope};
 pub use yaml::{YamlError, document, documents};

@@ -1,5 +1,5 @@
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -10,6 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, TypeMeta};
 use kube::{Client, CustomResourceExt, ResourceExt, discovery};
 use serde::de::DeserializeOwned;
 use setpoint::{Failures, Operator};
+use setpoint_apiserver::{WebhookAnswer, WebhookServer};
 use setpoint_cluster::{Cluster, ClusterBuilder, Identity};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -132,19 +133,25 @@ impl TestEnv {
     }
 
     /// Installs what the manifests of `operator` say, without its Deployment: CRDs, ServiceAccount, derived
-    /// RBAC. Gives the ServiceAccount, whose rights are those that the operator has in production.
+    /// RBAC, webhooks (which the API server asks in this process, without sockets). Gives the ServiceAccount, whose rights are those that the operator has in production.
     pub async fn install_operator(
         &self,
         operator: &Operator,
         namespace: &str,
     ) -> Result<ServiceAccount, EnvError> {
-        for crd in operator.crds() {
-            self.install(crd).await?;
+        let install = operator.install(namespace);
+        let wrong = |error: setpoint_manifests::ManifestError| EnvError::Manifests(error.to_string());
+        for crd in install.definitions().map_err(wrong)? {
+            self.install(&serde_json::from_value(crd).map_err(kube::Error::SerdeError)?).await?;
         }
         self.namespace(namespace).await?;
-        let access = operator.install(namespace).access();
-        for object in access.map_err(|error| EnvError::Manifests(error.to_string()))? {
+        for object in install.access().map_err(wrong)? {
             self.apply(object).await?;
+        }
+        let host = format!("{}.{namespace}.svc", install.webhook_service_name());
+        self.cluster.api().set_webhook_server(host, Arc::new(InProcess(operator.webhooks())));
+        for configuration in install.webhook_configurations() {
+            self.apply(configuration).await?;
         }
         Ok(self.api::<ServiceAccount>(namespace).get(operator.name()).await?)
     }
@@ -237,6 +244,15 @@ impl TestEnv {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Failures>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The webhooks of an operator, asked without sockets.
+struct InProcess(setpoint::Webhooks);
+
+impl WebhookServer for InProcess {
+    fn answer(&self, request: http::Request<bytes::Bytes>) -> WebhookAnswer {
+        self.0.answer(request)
     }
 }
 

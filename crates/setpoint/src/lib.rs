@@ -37,6 +37,7 @@ mod rights;
 mod runtime;
 mod selector;
 mod store;
+mod webhook;
 
 pub use action::{Action, minutes, seconds};
 pub use cache::{CacheHealth, Caches};
@@ -69,3 +70,6 @@ pub use runtime::{
 };
 pub use selector::Selector;
 pub use setpoint_clock::{Clock, Entropy};
+pub use webhook::{
+    AdmissionRequest, Defaulter, FailurePolicy, Operation, Review, User, Validator, Webhook, Webhooks,
+};

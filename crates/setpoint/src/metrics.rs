@@ -19,8 +19,10 @@ mod controller;
 mod election;
 mod process;
 mod watches;
+mod webhooks;
 
 pub(crate) use client::ClientMetrics;
+pub(crate) use webhooks::WebhookMetrics;
 
 /// The metrics of an operator: those of its controllers, caches and client, and the operator's own.
 ///
@@ -35,6 +37,7 @@ struct Inner {
     watches: watches::Watches,
     elections: election::Elections,
     client: ClientMetrics,
+    webhooks: WebhookMetrics,
 }
 
 impl Metrics {
@@ -45,6 +48,7 @@ impl Metrics {
         let watches = watches::Watches::register(&mut registry);
         let elections = election::Elections::register(&mut registry);
         let client = ClientMetrics::register(&mut registry);
+        let webhooks = WebhookMetrics::register(&mut registry);
         process::register(&mut registry);
         Self(Arc::new(Inner {
             registry: Mutex::new(registry),
@@ -53,6 +57,7 @@ impl Metrics {
             watches,
             elections,
             client,
+            webhooks,
         }))
     }
 
@@ -82,6 +87,10 @@ impl Metrics {
         if let Some(series) = self.0.series.read().get(controller) {
             report(series);
         }
+    }
+
+    pub(crate) fn webhooks(&self) -> &WebhookMetrics {
+        &self.0.webhooks
     }
 
     pub(crate) fn client(&self) -> ClientMetrics {

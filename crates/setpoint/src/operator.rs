@@ -19,7 +19,10 @@ use setpoint_clock::{Clock, Entropy};
 use setpoint_manifests::{Install, Rights};
 use tokio_util::sync::CancellationToken;
 
-use crate::{AnyController, Election, Failures, Health, Metrics, RequestStack, Result, Runtime, Scope, rbac};
+use crate::{
+    AnyController, Defaulter, Election, Failures, Health, Metrics, RequestStack, Result, Runtime, Scope,
+    Validator, Webhook, Webhooks, rbac,
+};
 
 mod arguments;
 mod diagnosis;
@@ -56,6 +59,7 @@ pub struct Operator {
     image: Option<String>,
     controllers: Vec<AnyController>,
     tasks: Vec<Task>,
+    webhooks: Vec<Webhook>,
     election: Option<Election>,
     crds: Vec<CustomResourceDefinition>,
     scope: Option<Scope>,
@@ -82,6 +86,7 @@ impl Operator {
             image: None,
             controllers: Vec::new(),
             tasks: Vec::new(),
+            webhooks: Vec::new(),
             election: None,
             crds: Vec::new(),
             scope: None,
@@ -128,6 +133,29 @@ impl Operator {
     /// Default: no election, so run one replica.
     pub fn election(mut self, election: Election) -> Self {
         self.election = Some(election);
+        self
+    }
+
+    /// Validates objects of a kind before they are stored: see [`Validator`]. For a closure, or for options beside it,
+    /// [`webhook`](Self::webhook).
+    pub fn validator<V: Validator>(self, validator: V) -> Self
+    where
+        <V::Object as kube::Resource>::DynamicType: Default,
+    {
+        self.webhook(Webhook::validating(validator))
+    }
+
+    /// Sets defaults of a kind before it is validated: see [`Defaulter`].
+    pub fn defaulter<D: Defaulter>(self, defaulter: D) -> Self
+    where
+        <D::Object as kube::Resource>::DynamicType: Default,
+    {
+        self.webhook(Webhook::defaulting(defaulter))
+    }
+
+    /// Adds a webhook. There is one of a sort for each version of a kind.
+    pub fn webhook(mut self, webhook: Webhook) -> Self {
+        self.webhooks.push(webhook);
         self
     }
 
@@ -215,6 +243,11 @@ impl Operator {
     /// The objects whose last reconcile failed, while the operator runs: clone it first.
     pub fn failures(&self) -> &Failures {
         &self.failures
+    }
+
+    /// The webhooks as a server without sockets: for tests whose API server is in the same process.
+    pub fn webhooks(&self) -> Webhooks {
+        Webhooks::new(self.webhooks.clone(), &self.metrics)
     }
 
     /// The operator's name.

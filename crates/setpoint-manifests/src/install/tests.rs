@@ -98,3 +98,24 @@ fn bad_names_are_named() {
     bad.crds.push(json!({"kind": "ConfigMap"}));
     assert_eq!(bad.objects().unwrap_err(), ManifestError::NotACrd { index: 2 });
 }
+
+#[test]
+fn install_yaml_with_webhooks() {
+    let mut install = install();
+    install.scope = Scope::Namespaces(["team-a".to_owned()].into());
+    let webhook = |mutating: bool| AdmissionWebhook {
+        name: format!("{}.websites.v1.example.com", if mutating { "default" } else { "validate" }),
+        path: format!("/{}-example-com-v1-website", if mutating { "mutate" } else { "validate" }),
+        mutating,
+        resource: ["example.com", "v1", "websites"].map(str::to_owned),
+        operations: vec!["CREATE".to_owned(), "UPDATE".to_owned()],
+        failure_policy: "Fail".to_owned(),
+        timeout_seconds: 10,
+        match_conditions: Vec::new(),
+    };
+    let conditions = vec![("not-admin".to_owned(), "request.userInfo.username != 'admin'".to_owned())];
+    install.webhooks.admission =
+        vec![webhook(false), AdmissionWebhook { match_conditions: conditions, ..webhook(true) }];
+    install.webhooks.converted = ["websites.example.com".to_owned()].into();
+    insta::assert_snapshot!(documents(&install.objects().unwrap()).unwrap());
+}

@@ -105,6 +105,13 @@ impl Install {
                 "periodSeconds": period,
             })
         };
+        let mut ports = vec![
+            json!({"name": "metrics", "containerPort": self.metrics_port, "protocol": "TCP"}),
+            json!({"name": "health", "containerPort": self.probes.port, "protocol": "TCP"}),
+        ];
+        if !self.webhooks.is_empty() {
+            ports.push(json!({"name": "webhooks", "containerPort": self.webhooks.port, "protocol": "TCP"}));
+        }
         json!({
             "name": "operator",
             "image": self.image,
@@ -114,10 +121,7 @@ impl Install {
                 {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
                 {"name": "WATCH_NAMESPACE", "value": watch_namespace(&self.scope)},
             ],
-            "ports": [
-                {"name": "metrics", "containerPort": self.metrics_port, "protocol": "TCP"},
-                {"name": "health", "containerPort": self.probes.port, "protocol": "TCP"},
-            ],
+            "ports": ports,
             "livenessProbe": probe("/healthz", 15, self.probes.liveness_period_seconds),
             "readinessProbe": probe("/readyz", 5, self.probes.readiness_period_seconds),
             "resources": {

@@ -154,6 +154,7 @@ async fn the_documented_metrics_are_the_served_ones() {
     metrics.watch_restarted(&kind);
     metrics.undecodable(&kind, 0);
     metrics.leading("website.example.com", true);
+    metrics.webhooks().declare("/validate-example-com-v1-website");
     let text = metrics.encode();
     let mut served: Vec<&str> =
         lines(&text, "# TYPE ").iter().filter_map(|line| line.split(' ').nth(2)).collect();

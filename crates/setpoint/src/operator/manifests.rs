@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
-use setpoint_manifests::{Install, ManifestError, YamlError, documents};
+use setpoint_manifests::{AdmissionWebhook, Install, ManifestError, YamlError, documents};
 
 use super::Operator;
-use crate::rbac;
+use crate::{Kind, Webhook, rbac};
 
 /// Why manifests could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,7 @@ pub(super) fn install(operator: &Operator, namespace: String) -> Install {
         // One works, the other takes over.
         install.replicas = 2;
     }
+    install.webhooks.admission = operator.webhooks.iter().map(admission).collect();
     if let Some(scope) = &operator.scope {
         install.scope = rbac::scope(scope);
     }
@@ -41,6 +42,20 @@ pub(super) fn install(operator: &Operator, namespace: String) -> Install {
     let tasks = if operator.tasks.is_empty() { 0 } else { grace };
     install.termination_grace_seconds = grace.saturating_add(tasks).saturating_add(10);
     install
+}
+
+fn admission(webhook: &Webhook) -> AdmissionWebhook {
+    let Kind { group, version, plural, .. } = webhook.kind.clone();
+    AdmissionWebhook {
+        name: webhook.name(),
+        path: webhook.path(),
+        mutating: webhook.mutating,
+        resource: [group, version, plural],
+        operations: webhook.operations.iter().map(ToString::to_string).collect(),
+        failure_policy: webhook.failure_policy.as_str().to_owned(),
+        timeout_seconds: webhook.time_limit.as_secs(),
+        match_conditions: webhook.match_conditions.clone(),
+    }
 }
 
 #[expect(clippy::expect_used, reason = "a k8s-openapi type has only string keys and no failing serializer")]

@@ -1,0 +1,191 @@
+//! Webhooks of an operator on the embedded cluster: the API server asks them in this process, on a paused clock.
+
+use std::time::Duration;
+
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use serde_json::json;
+use setpoint::{Defaulter, Operation, Operator, Result, Review, Validator, Webhook};
+use setpoint_test::TestEnv;
+use website::{Website, WebsiteSpec};
+
+#[path = "../../setpoint/examples/website.rs"]
+#[expect(dead_code, reason = "the example is a program: only its kind is used here")]
+mod website;
+
+fn site(text: &str) -> Website {
+    serde_json::from_value(json!({
+        "apiVersion": "example.com/v1", "kind": "Website",
+        "metadata": {"name": "shop", "namespace": "default"}, "spec": {"text": text},
+    }))
+    .unwrap()
+}
+
+/// Texts must not be empty, and never get shorter; what is long cannot be deleted.
+struct Texts;
+
+impl Validator for Texts {
+    type Object = Website;
+    const OPERATIONS: &'static [Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
+
+    async fn validate_create(&self, site: &Website, review: &mut Review) -> Result<()> {
+        match text(site).as_str() {
+            "" => review.required("spec.text", "a page needs a text"),
+            "panic" => panic!("the validator's own fault"),
+            "hang" => std::future::pending().await,
+            "unknown" => return Err(setpoint::Error::msg("the dictionary does not answer")),
+            "old" => review.warn("this text is out of fashion"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn validate_update(&self, old: &Website, new: &Website, review: &mut Review) -> Result<()> {
+        if text(new).len() < text(old).len() {
+            review.invalid("spec.text", text(new), "must not get shorter");
+        }
+        self.validate_create(new, review).await
+    }
+
+    async fn validate_delete(&self, site: &Website, review: &mut Review) -> Result<()> {
+        if text(site).len() > 10 {
+            review.deny(format!("{} may not delete long pages", review.user().username));
+        }
+        Ok(())
+    }
+}
+
+fn text(site: &Website) -> String {
+    serde_json::to_value(&site.spec).unwrap()["text"].as_str().unwrap().to_owned()
+}
+
+async fn installed(operator: Operator) -> (TestEnv, Api<Website>) {
+    let env = TestEnv::embedded().await.unwrap();
+    env.install_operator(&operator.crd::<Website>(), "operators").await.unwrap();
+    let sites = env.api("default");
+    (env, sites)
+}
+
+fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> Box<Status> {
+    match answer {
+        Err(kube::Error::Api(status)) => status,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+async fn create(sites: &Api<Website>, text: &str) -> kube::Result<Website> {
+    sites.create(&PostParams::default(), &site(text)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_sees_each_field_that_a_validator_refuses() {
+    let (_env, sites) = installed(Operator::new("op").validator(Texts)).await;
+    let status = refusal(create(&sites, "").await);
+    assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
+    assert_eq!(
+        status.message,
+        "admission webhook \"validate.websites.v1.example.com\" denied the request: Website.example.com \"shop\" is invalid: \
+         spec.text: Required value: a page needs a text"
+    );
+    let causes = status.details.unwrap().causes;
+    let cause = &causes[0];
+    assert_eq!(
+        (cause.reason.as_str(), cause.field.as_str(), cause.message.as_str()),
+        ("FieldValueRequired", "spec.text", "Required value: a page needs a text")
+    );
+
+    create(&sites, "hello").await.unwrap();
+    let shorter = json!({"spec": {"text": "hi"}});
+    let status = refusal(sites.patch("shop", &PatchParams::default(), &Patch::Merge(shorter)).await);
+    assert!(status.message.ends_with("spec.text: Invalid value: \"hi\": must not get shorter"), "{status:?}");
+
+    let longer = json!({"spec": {"text": "hello, world"}});
+    sites.patch("shop", &PatchParams::default(), &Patch::Merge(longer)).await.unwrap();
+    let status = refusal(sites.delete("shop", &DeleteParams::default()).await);
+    assert_eq!(status.code, 403);
+    assert!(status.message.ends_with("may not delete long pages"), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_validator_refuses_and_the_others_go_on() {
+    let operator = Operator::new("op").validator(Texts);
+    let metrics = operator.metrics().clone();
+    let (_env, sites) = installed(operator).await;
+    let status = refusal(create(&sites, "panic").await);
+    assert_eq!(status.code, 500);
+    assert!(status.message.contains("panicked: the validator's own fault"), "{status:?}");
+    let start = tokio::time::Instant::now();
+    let status = refusal(create(&sites, "hang").await);
+    assert_eq!((status.code, start.elapsed()), (504, Duration::from_secs(9)), "{status:?}");
+    let status = refusal(create(&sites, "unknown").await);
+    assert_eq!(status.code, 500);
+    assert!(status.message.ends_with("the dictionary does not answer"), "{status:?}");
+    create(&sites, "fine").await.unwrap();
+
+    let text = metrics.encode();
+    for line in [
+        "controller_runtime_webhook_panics_total 1",
+        "controller_runtime_webhook_requests_total{code=\"200\",webhook=\"/validate-example-com-v1-website\"} 4",
+        "controller_runtime_webhook_requests_total{code=\"500\",webhook=\"/validate-example-com-v1-website\"} 0",
+        "controller_runtime_webhook_requests_in_flight{webhook=\"/validate-example-com-v1-website\"} 0",
+        "controller_runtime_webhook_latency_seconds_count{webhook=\"/validate-example-com-v1-website\"} 4",
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+}
+
+struct Greeting;
+
+impl Defaulter for Greeting {
+    type Object = Website;
+
+    async fn default(&self, site: &mut Website, _: &mut Review) -> Result<()> {
+        if text(site).is_empty() {
+            site.spec = serde_json::from_value::<WebsiteSpec>(json!({"text": "welcome"}))?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn defaults_come_before_the_validation() {
+    let (_env, sites) = installed(Operator::new("op").validator(Texts).defaulter(Greeting)).await;
+    let created = create(&sites, "").await.unwrap();
+    assert_eq!(text(&created), "welcome");
+    assert_eq!(text(&sites.get("shop").await.unwrap()), "welcome");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closures_are_webhooks() {
+    let operator = Operator::new("op")
+        .webhook(Webhook::default(|site: &mut Website, _| {
+            site.metadata.labels.get_or_insert_default().insert("seen".to_owned(), "yes".to_owned());
+        }))
+        .webhook(Webhook::validate(|site: &Website, review: &mut Review| {
+            if site.metadata.labels.is_none() {
+                review.required("metadata.labels", "");
+            }
+        }));
+    let (_env, sites) = installed(operator).await;
+    let created = create(&sites, "hello").await.unwrap();
+    assert_eq!(created.metadata.labels.unwrap()["seen"], "yes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_leaves_an_object_that_is_invalid_by_now() {
+    let env = TestEnv::embedded().await.unwrap();
+    env.install_crd::<Website>().await.unwrap();
+    let sites: Api<Website> = env.api("default");
+    let mut invalid = site("");
+    invalid.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
+    sites.create(&PostParams::default(), &invalid).await.unwrap();
+    env.install_operator(&Operator::new("op").crd::<Website>().validator(Texts), "operators").await.unwrap();
+
+    let params = PatchParams::default();
+    let relabel = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    refusal(sites.patch("shop", &params, &relabel).await);
+    sites.delete("shop", &DeleteParams::default()).await.unwrap();
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    sites.patch("shop", &params, &release).await.unwrap();
+    assert!(sites.get_opt("shop").await.unwrap().is_none());
+}
