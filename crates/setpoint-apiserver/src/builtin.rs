@@ -34,12 +34,19 @@ pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {
     if !object.is_object() {
         return;
     }
-    let known = setpoint_kinds::kinds().iter().find(|known| known.group == group && known.kind == kind);
-    let always = |(name, presence)| name == "spec" && presence == Presence::Always;
-    if known.is_some_and(|known| presence(known.definition).any(always)) {
-        edit::fill(object, "spec", serde_json::Map::new());
+    let known = setpoint_kinds::kinds().iter().find(|known| known.kind == kind && known.group == group);
+    if let Some(definition) = known.map(|known| known.definition) {
+        let always = |(name, presence)| name == "spec" && presence == Presence::Always;
+        // Hardly an object comes without: it is not worth its while to keep for which kinds it is always there.
+        if object.get("spec").is_none_or(edit::is_empty)
+            && setpoint_kinds::definition(definition)
+                .is_some_and(|schema| !schema["properties"]["spec"].is_null())
+            && presence(definition).any(always)
+        {
+            edit::fill(object, "spec", serde_json::Map::new());
+        }
+        quantity::canonicalise(definition, object);
     }
-    quantity::canonicalise(group, kind, object);
     defaults::default(group, kind, object);
 }
 

@@ -273,10 +273,10 @@ impl Call<'_> {
                 Ok(self.written(&registry.patch_scale(&self.place, headers, &self.body, &options).await?))
             }
             ("log", "get") => containers::logs(&self).await,
-            ("exec", "get" | "create") => containers::exec(&mut self).await,
-            ("attach", "get" | "create") => containers::attach(&mut self).await,
+            ("exec", "get" | "create") => Box::pin(containers::exec(&mut self)).await,
+            ("attach", "get" | "create") => Box::pin(containers::attach(&mut self)).await,
             ("portforward", "get" | "create") => containers::port_forward(&mut self),
-            ("proxy", _) => containers::proxy(&mut self).await,
+            ("proxy", _) => Box::pin(containers::proxy(&mut self)).await,
             ("binding", "create") => {
                 let (body, options, warnings) = self.posted(("", "v1", "Binding")).await?;
                 self.answered(self.inner.registry.bind(&self.place, &body, &options).await, warnings)

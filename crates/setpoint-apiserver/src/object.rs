@@ -79,5 +79,6 @@ fn copy(to: &mut Map<String, Value>, from: Option<&Map<String, Value>>, field: &
 
 /// A time as Kubernetes writes it: whole seconds in UTC.
 pub(crate) fn timestamp(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    // Printing RFC 3339 takes a fraction of what a format of one's own does.
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }

@@ -33,13 +33,13 @@ pub(crate) struct ResourceRequest {
 impl Target {
     /// Reads method and path; the query decides between `list` and `watch`.
     pub(crate) fn of(method: &Method, path: &str, query: &Query) -> Result<Self> {
-        let segments: Vec<String> = path
+        let segments: Vec<Cow<'_, str>> = path
             .split('/')
             .filter(|segment| !segment.is_empty())
-            .map(|segment| percent_decode_str(segment).decode_utf8().map(Cow::into_owned))
+            .map(|segment| percent_decode_str(segment).decode_utf8())
             .collect::<Result<_, _>>()
             .map_err(|_| Status::bad_request("the path is not valid UTF-8"))?;
-        let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let texts: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
         let (group, version, rest) = match texts.as_slice() {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),

@@ -100,17 +100,16 @@ fn check_lifetime(seconds: i64) -> Result<()> {
 
 fn own(body: &mut Value, options: &WriteOptions, registry: &Registry) {
     let Some(schema) = Schema::builtin("io.k8s.api.authentication.v1.TokenRequest") else { return };
-    let owned = managed::update(&UpdateRequest {
+    let request = UpdateRequest {
         schema: &schema,
         live: None,
-        new: body,
         manager: &options.manager,
         subresource: "token",
         api_version: API_VERSION,
         ignored: &FieldSet::default(),
         now: registry.clock.now(),
-    });
-    *body = owned;
+    };
+    managed::update(&request, body);
     // Its Go type writes the reference even without one, so that it is never new as a whole.
     let reference = body.pointer_mut("/metadata/managedFields/0/fieldsV1/f:spec/f:boundObjectRef");
     if let Some(Value::Object(owned)) = reference {

@@ -53,7 +53,7 @@ impl Element {
     /// The key of fieldsV1 for this element.
     pub(crate) fn encode(&self) -> String {
         match self {
-            Self::Field(name) => format!("f:{name}"),
+            Self::Field(name) => ["f:", name].concat(),
             Self::Key(fields) => {
                 let fields: serde_json::Map<String, Value> =
                     fields.iter().map(|(name, value)| (name.to_string(), value.0.clone())).collect();

@@ -148,16 +148,16 @@ impl Registry {
     /// Notes in the managed fields of a quota that the server itself wrote its status.
     fn own_quota_status(&self, old: &Value, new: &mut Value) {
         let Some(resource) = self.catalog.find("", "v1", QUOTAS) else { return };
-        *new = managed::update(&UpdateRequest {
+        let request = UpdateRequest {
             schema: &resource.schema(),
             live: Some(old),
-            new,
             manager: "kube-apiserver",
             subresource: "status",
             api_version: &resource.api_version(),
             ignored: &FieldSet::of_fields(&[&["spec"]]),
             now: self.clock.now(),
-        });
+        };
+        managed::update(&request, new);
     }
 
     /// The status that a quota should have: what its spec allows, and what there is of it (upstream: the quota controller).

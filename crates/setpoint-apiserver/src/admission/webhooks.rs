@@ -148,7 +148,7 @@ impl Registry {
         };
         let uid = self.entropy.uuid();
         let review = review::request(version, &uid, request, versioned);
-        let answered = self.call_webhook(&spec["clientConfig"], hook.timeout(), &review).await;
+        let answered = Box::pin(self.call_webhook(&spec["clientConfig"], hook.timeout(), &review)).await;
         let answered = answered.map_err(|error| Failed::Calling(error.to_string()))?;
         let answer = review::read(version, &uid, mutating, answered)
             .map_err(|why| Failed::Calling(format!("received invalid webhook response: {why}")))?;

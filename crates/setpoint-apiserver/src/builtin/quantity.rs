@@ -116,10 +116,9 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Rewrites every quantity of an object of a built-in kind in canonical form; what is no quantity is left for validation.
-pub fn canonicalise(group: &str, kind: &str, object: &mut Value) {
-    let known = setpoint_kinds::kinds().iter().find(|k| k.group == group && k.kind == kind);
-    if let Some(schema) = known.and_then(|kind| definition(kind.definition)) {
+/// Rewrites every quantity of an object of a built-in definition in canonical form; what is no quantity is left for validation.
+pub fn canonicalise(definition: &str, object: &mut Value) {
+    if let Some(schema) = setpoint_kinds::definition(definition) {
         walk(schema, object);
     }
 }

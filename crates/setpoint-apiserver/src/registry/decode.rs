@@ -54,17 +54,18 @@ pub(crate) fn parse_object(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(Value, Vec<String>)> {
-    if media_type(headers) == protobuf::MEDIA_TYPE && resource.custom().is_none() {
+    let media = media_type(headers);
+    if media == protobuf::MEDIA_TYPE && resource.custom().is_none() {
         return protobuf::decode(body).map(|object| (object, Vec::new())).map_err(|error| {
             let why = said(body, &error);
             unrecognized(resource, &why, body)
         });
     }
-    if media_type(headers) == "application/yaml" {
+    if media == "application/yaml" {
         return yaml_with_repeated(body)
             .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")));
     }
-    if !matches!(media_type(headers).as_str(), "application/json" | "*/*") {
+    if !matches!(media.as_str(), "application/json" | "*/*") {
         return Ok((parse_body(headers, body)?, Vec::new()));
     }
     let unread = |why: &str| {

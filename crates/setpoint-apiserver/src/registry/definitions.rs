@@ -75,16 +75,16 @@ impl Registry {
     /// Notes in the managed fields of a definition that the server itself wrote its status.
     fn own_status(&self, old: &Value, new: &mut Value) {
         let Some(resource) = self.catalog.find(custom::GROUP, "v1", custom::PLURAL) else { return };
-        *new = managed::update(&UpdateRequest {
+        let request = UpdateRequest {
             schema: &resource.schema(),
             live: Some(old),
-            new,
             manager: "kube-apiserver",
             subresource: "status",
             api_version: &resource.api_version(),
             ignored: &FieldSet::of_fields(&[&["spec"]]),
             now: self.clock.now(),
-        });
+        };
+        managed::update(&request, new);
     }
 
     /// Decides which names a definition gets, and says so in its status. Names that another definition of the

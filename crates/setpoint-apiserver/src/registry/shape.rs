@@ -314,16 +314,16 @@ pub(super) fn track(
     if tracked == Tracked::Apply {
         return;
     }
-    *new = managed::update(&UpdateRequest {
+    let request = UpdateRequest {
         schema: &resource.schema(),
         live: old,
-        new,
         manager: &options.manager,
         subresource,
         api_version: &resource.api_version(),
         ignored: &reset_fields(resource, subresource),
         now,
-    });
+    };
+    managed::update(&request, new);
     if subresource == "scale" {
         forget_times_of_scale(new);
     }

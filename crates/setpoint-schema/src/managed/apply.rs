@@ -220,6 +220,9 @@ pub(super) fn take_over(
     comparison: &Comparison,
     force: bool,
 ) -> Result<(), Conflicts> {
+    if entries.0.is_empty() {
+        return Ok(());
+    }
     let changed = comparison.modified.union(&comparison.added);
     let mut conflicts = Conflicts::default();
     let mut owners: Vec<&Entry> = entries.0.iter().collect();

@@ -45,10 +45,23 @@ struct Changes {
 }
 
 impl Changes {
-    fn attach(&mut self, element: &Element, below: Self) {
-        self.added.children.attach(element.clone(), below.added);
-        self.modified.children.attach(element.clone(), below.modified);
-        self.removed.children.attach(element.clone(), below.removed);
+    fn attach(&mut self, element: Element, below: Self) {
+        // Most values only came, only changed or only went.
+        let mut sorts = [
+            (&mut self.added, below.added),
+            (&mut self.modified, below.modified),
+            (&mut self.removed, below.removed),
+        ]
+        .into_iter()
+        .filter(|(_, node)| !node.is_empty())
+        .peekable();
+        while let Some((into, node)) = sorts.next() {
+            if sorts.peek().is_none() {
+                into.children.attach(element, node);
+                return;
+            }
+            into.children.attach(element.clone(), node);
+        }
     }
 
     fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
@@ -112,13 +125,12 @@ fn walk_as(schema: &Schema, shape: Shape, old: Option<&Value>, new: Option<&Valu
             for (name, old) in old_fields.into_iter().flatten() {
                 let new = new_fields.and_then(|fields| fields.get(name));
                 if new != Some(old) {
-                    changes.attach(&Element::field(name.as_str()), walk(field(schema, name), Some(old), new));
+                    changes.attach(Element::field(name.as_str()), walk(field(schema, name), Some(old), new));
                 }
             }
             for (name, new) in new_fields.into_iter().flatten() {
                 if old_fields.is_none_or(|fields| !fields.contains_key(name)) {
-                    changes
-                        .attach(&Element::field(name.as_str()), walk(field(schema, name), None, Some(new)));
+                    changes.attach(Element::field(name.as_str()), walk(field(schema, name), None, Some(new)));
                 }
             }
             (changes, false)
@@ -160,7 +172,7 @@ fn walk_items(schema: &Schema, old: &[Value], new: &[Value]) -> Changes {
             }
             (old, _) => marker(walk(schema.item(), old.first().copied(), None), |changes| &mut changes.added),
         };
-        changes.attach(&element, below);
+        changes.attach(element, below);
     }
     changes
 }

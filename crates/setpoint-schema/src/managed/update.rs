@@ -17,8 +17,6 @@ pub struct UpdateRequest<'a> {
     pub schema: &'a Schema,
     /// The stored object, `None` for a create.
     pub live: Option<&'a Value>,
-    /// The object as it would be stored, after defaults.
-    pub new: &'a Value,
     /// The `fieldManager` of the request, or the first part of its user agent.
     pub manager: &'a str,
     /// The subresource that is written, empty for the object itself.
@@ -31,19 +29,18 @@ pub struct UpdateRequest<'a> {
     pub now: Timestamp,
 }
 
-/// The new object with `metadata.managedFields` that say who owns what after the write: the manager what it changed,
-/// the others what it left.
+/// Gives an object, as it would be stored after defaults, the `metadata.managedFields` that say who owns what after the
+/// write: the manager what it changed, the others what it left.
 ///
 /// A client resets the tracking with `managedFields: [{}]`, or `[]` for built-in kinds, and may edit the entries;
 /// entries that it leaves out or breaks are those of the live object. Objects whose entries were reset are not tracked until they are applied.
-pub fn update(request: &UpdateRequest<'_>) -> Value {
-    let mut object = request.new.clone();
-    let sent = entries::take(&mut object);
+pub fn update(request: &UpdateRequest<'_>, object: &mut Value) {
+    let sent = entries::take(object);
     let nothing = Value::Object(Map::new());
     let live = request.live.unwrap_or(&nothing);
     let mut entries = starting_entries(request, sent.as_ref());
     if entries.0.is_empty() && request.live.is_some() {
-        return object;
+        return;
     }
     let own = Entry {
         manager: if request.manager.is_empty() { "unknown".into() } else { request.manager.into() },
@@ -54,13 +51,12 @@ pub fn update(request: &UpdateRequest<'_>) -> Value {
         time: (request.subresource != "scale").then(|| entries::format_time(request.now)),
         fields: FieldSet::default(),
     };
-    track(request.schema, live, &object, own, request.ignored, &mut entries);
+    track(request.schema, live, object, own, request.ignored, &mut entries);
     entries.cap();
-    entries.write(&mut object);
+    entries.write(object);
     if let Some(live) = request.live {
-        entries::keep_times(live, &mut object);
+        entries::keep_times(live, object);
     }
-    object
 }
 
 fn starting_entries(request: &UpdateRequest<'_>, sent: Option<&Value>) -> Entries {
@@ -72,7 +68,7 @@ fn starting_entries(request: &UpdateRequest<'_>, sent: Option<&Value>) -> Entrie
         // For custom resources an empty list reads as none [seen on v1.37.2].
         Some([]) if request.schema.node.builtin => Entries::default(),
         Some([Value::Object(only)]) if only.is_empty() => Entries::default(),
-        Some(_) => match Entries::of(request.new) {
+        Some(_) => match Entries::read(sent) {
             Ok(entries) if !entries.0.is_empty() => entries,
             _ => live(),
         },

@@ -113,16 +113,17 @@ fn steps_end_as_on_a_real_server() {
                 let metadata = new["metadata"].as_object_mut().unwrap();
                 metadata.remove("managedFields");
                 metadata.extend(sent.map(|sent| ("managedFields".to_owned(), sent)));
-                managed::update(&UpdateRequest {
+                let request = UpdateRequest {
                     schema: &schema,
                     live,
-                    new: &new,
                     manager: text("manager"),
                     subresource: text("sub"),
                     api_version,
                     ignored: &ignored,
                     now,
-                })
+                };
+                managed::update(&request, &mut new);
+                new
             };
             if code >= 300 {
                 // Validation that comes after the apply refused it.

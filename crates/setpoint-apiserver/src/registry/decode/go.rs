@@ -20,8 +20,55 @@ pub(in crate::registry) enum Decoder {
 /// the first by name, where Go's is the first of the text.
 pub(in crate::registry) fn misfit(decoder: Decoder, definition: &str, object: &Value) -> Option<String> {
     let node = setpoint_kinds::definition(definition)?;
+    if fits(node, object) {
+        return None;
+    }
     let kind = format!("v1.{}", short(definition));
     Walk { decoder, of: short(definition), fields: Vec::new() }.value(node, definition, &kind, object)
+}
+
+/// Whether a value surely fits. Most do, and then nobody needs the names that words are made of.
+fn fits(node: &'static Value, value: &Value) -> bool {
+    if value.is_null() {
+        return true;
+    }
+    if let Some(target) = reference(node) {
+        let in_time = |micro| value.as_str().is_some_and(|text| unread_time(text, micro).is_none());
+        return match target {
+            "io.k8s.apimachinery.pkg.api.resource.Quantity" => quantity(value).is_none(),
+            "io.k8s.apimachinery.pkg.util.intstr.IntOrString" => value.is_string() || is_small(value),
+            "io.k8s.apimachinery.pkg.apis.meta.v1.Time" => in_time(false),
+            "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime" => in_time(true),
+            _ => setpoint_kinds::definition(target).is_none_or(|node| fits(node, value)),
+        };
+    }
+    let kind = node.get("type").and_then(Value::as_str).unwrap_or_default();
+    match (kind, value) {
+        ("object", Value::Object(entries)) => {
+            let (properties, additional) = (node.get("properties"), node.get("additionalProperties"));
+            match properties.filter(|properties| properties.is_object()) {
+                Some(known) => {
+                    entries.iter().all(|(name, value)| known.get(name).is_none_or(|below| fits(below, value)))
+                }
+                None => additional
+                    .filter(|below| below.is_object())
+                    .is_none_or(|below| entries.values().all(|value| fits(below, value))),
+            }
+        }
+        ("array", Value::Array(items)) => {
+            node.get("items").is_none_or(|below| items.iter().all(|item| fits(below, item)))
+        }
+        ("string", Value::String(text)) => node["format"] != "byte" || STANDARD.decode(text).is_ok(),
+        ("boolean", Value::Bool(_)) | ("number", Value::Number(_)) => true,
+        ("integer", _) => is_small(value),
+        ("object" | "array" | "string" | "boolean" | "number", _) => false,
+        _ => true,
+    }
+}
+
+/// Whether a value is a number that fits every integer type.
+fn is_small(value: &Value) -> bool {
+    value.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 
 fn short(definition: &str) -> &str {
@@ -175,7 +222,7 @@ impl<'a> Walk<'a> {
 
 /// The definition that a field's schema refers to.
 fn reference(node: &'static Value) -> Option<&'static str> {
-    let target = node.get("$ref").or_else(|| node["allOf"][0].get("$ref"))?;
+    let target = node.get("$ref").or_else(|| node.get("allOf")?.get(0)?.get("$ref"))?;
     target.as_str()?.strip_prefix(REF_PREFIX)
 }
 
