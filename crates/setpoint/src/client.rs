@@ -40,6 +40,7 @@ pub struct RequestStack {
     retry: RetryPolicy,
     deadline: Duration,
     fence: Option<Fence>,
+    read_only: bool,
     faults: Option<Box<dyn FnOnce(Transport) -> Transport + Send>>,
 }
 
@@ -53,6 +54,7 @@ impl RequestStack {
             retry: RetryPolicy::default(),
             deadline: Duration::from_secs(30),
             fence: None,
+            read_only: false,
             faults: None,
         }
     }
@@ -73,6 +75,12 @@ impl RequestStack {
     /// Lets writes through only while this replica leads.
     pub(crate) fn fence(mut self, fence: Option<Fence>) -> Self {
         self.fence = fence;
+        self
+    }
+
+    /// Lets no write through that is not tried only (`dryRun=All`).
+    pub(crate) fn read_only(mut self) -> Self {
+        self.read_only = true;
         self
     }
 
@@ -125,6 +133,7 @@ impl RequestStack {
             retry: self.retry,
             deadline: self.deadline,
             fence: self.fence,
+            read_only: self.read_only,
             host,
             transport,
         });
@@ -145,12 +154,18 @@ impl std::fmt::Debug for RequestStack {
     }
 }
 
+/// A write where nothing may be changed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} {1} was not sent: this is a dry run; ask Context::dry_run before what cannot be tried")]
+struct NotSent(Method, String);
+
 struct Stack {
     metrics: ClientMetrics,
     entropy: Entropy,
     retry: RetryPolicy,
     deadline: Duration,
     fence: Option<Fence>,
+    read_only: bool,
     host: String,
     transport: Transport,
 }
@@ -204,6 +219,9 @@ impl Stack {
 
     /// How long an attempt may take that begins now.
     fn admitted(&self, request: &Request<Body>) -> Result<Duration, BoxError> {
+        if self.read_only && is_write(request) && !is_dry_run(request) {
+            return Err(NotSent(request.method().clone(), request.uri().path().to_owned()).into());
+        }
         match &self.fence {
             Some(fence) if is_write(request) => Ok(self.deadline.min(fence.admit(Instant::now())?)),
             _ => Ok(self.deadline),
@@ -237,6 +255,11 @@ fn is_write(request: &Request<Body>) -> bool {
         Method::POST => !question,
         _ => true,
     }
+}
+
+/// Whether the request only tries what it would do.
+fn is_dry_run(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "dryRun=All"))
 }
 
 /// The same request once more, if its body is not a stream.

@@ -20,6 +20,7 @@ pub(crate) use apply::object;
 pub(crate) use write::Conflict;
 
 use crate::controller::Identity;
+use crate::report::Journal;
 use crate::{Cause, Event, Key, Kind, Object, ObjectRef, Result, Runtime, Term};
 
 /// What a reconcile may do: read caches, write through the API server, tell.
@@ -48,6 +49,8 @@ pub(crate) struct Access {
     pub(crate) reconcile_id: String,
     /// The term in which the reconcile began.
     pub(crate) term: Term,
+    /// What it has done so far. Outlives a reconcile that is dropped.
+    pub(crate) journal: Arc<Mutex<Journal>>,
 }
 
 /// The same verbs as [`Context`], for a kind that is known only at run time; see [`Context::resource`].
@@ -285,6 +288,7 @@ impl Access {
             resource_version: self.version.lock().clone(),
             ..ObjectReference::default()
         };
+        self.journal.lock().events.push(event.clone());
         self.runtime.recorder().record(&self.controller.name, &about, event);
     }
 

@@ -23,8 +23,8 @@ pub use watch::{Lookup, Watch, by_index};
 
 use crate::rights::Target;
 use crate::{
-    Action, Cause, Cleanup, Context, Key, Kind, Object, Predicate, Reconciler, Result, Rights, Runtime,
-    Selector, Verb,
+    Action, Cause, Cleanup, Context, Key, Kind, Object, Predicate, Reconciler, Report, Result, Rights,
+    Runtime, Selector, Verb,
 };
 
 const READ: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch];
@@ -342,6 +342,11 @@ trait Start: Send + Sync {
         stop: CancellationToken,
         workers: usize,
     ) -> BoxFuture<'static, Result<()>>;
+    fn once(
+        self: Arc<Self>,
+        runtime: Runtime,
+        keys: Option<Vec<Key>>,
+    ) -> BoxFuture<'static, Result<Vec<Report>>>;
 }
 
 impl<R: Reconciler> Start for Controller<R> {
@@ -356,6 +361,14 @@ impl<R: Reconciler> Start for Controller<R> {
         workers: usize,
     ) -> BoxFuture<'static, Result<()>> {
         run::run(self, runtime, stop, workers).boxed()
+    }
+
+    fn once(
+        self: Arc<Self>,
+        runtime: Runtime,
+        keys: Option<Vec<Key>>,
+    ) -> BoxFuture<'static, Result<Vec<Report>>> {
+        run::once(self, runtime, keys).boxed()
     }
 }
 
@@ -399,6 +412,16 @@ impl AnyController {
     /// get the runtime's grace before they are dropped. Dropping the future drops everything at once.
     pub async fn run(self, runtime: Runtime, stop: CancellationToken) -> Result<()> {
         self.start(runtime, stop).await
+    }
+
+    /// Reconciles each of `keys` once, or all objects by key, one after the other, and tells what each reconcile
+    /// did. Nothing is run again, whatever it asks for; nothing is watched for causes. Waits until the caches are
+    /// filled, however long that takes.
+    ///
+    /// # Errors
+    /// If a declaration of the controller cannot work. A reconcile that fails is a report that says so.
+    pub async fn once(&self, runtime: Runtime, keys: Option<Vec<Key>>) -> Result<Vec<Report>> {
+        Arc::clone(&self.start).once(runtime, keys).await
     }
 
     /// As [`run`](Self::run), for one term of several.

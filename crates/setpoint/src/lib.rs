@@ -32,6 +32,7 @@ mod queue;
 mod rbac;
 mod reconciler;
 mod reflector;
+mod report;
 mod request;
 mod rights;
 mod runtime;
@@ -64,6 +65,7 @@ pub use predicate::{
     Change, Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
 pub use reconciler::{Cleanup, Reconciler};
+pub use report::{Change as WriteChange, Ended, Report, Reports, Write, WriteVerb};
 pub use rights::{Rights, Target, Undeclared, Verb};
 pub use runtime::{
     Event, LogOnly, Observer, Reconciled, Recorder, Runtime, RuntimeBuilder, Scope, Severity, Unobserved,

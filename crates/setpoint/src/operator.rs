@@ -1,7 +1,8 @@
 //! An operator: controllers with everything around them that a process needs.
 //!
 //! ```text
-//! main: flags ─▶ logs ─▶ connect ─▶ run_until(two signals)        manifests: declarations ─▶ YAML
+//! main: flags ─▶ logs ─▶ connect ─▶ run_until(two signals)        manifests: declarations ─▶ YAML ─▶ install, uninstall
+//!       plan: each object reconciled once, writes only tried ─▶ what would change
 //! run_until: client stack ─▶ Runtime ─▶ tasks, event sender, /metrics, /healthz
 //!     lead:  caches warm ─▶ election won ─▶ controllers, leading tasks ─▶ (lost: all dropped, end or stand by)
 //!     stop:  controllers drain ─▶ tasks end ─▶ events are sent ─▶ the lease is given back ─▶ endpoints close
@@ -20,16 +21,20 @@ use setpoint_manifests::{Install, Rights};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    AnyController, Defaulter, Election, Failures, Health, Metrics, RequestStack, Result, Runtime, Scope,
-    Validator, Webhook, Webhooks, rbac,
+    AnyController, Defaulter, Election, Failures, Health, Metrics, Reports, RequestStack, Result, Runtime,
+    Scope, Validator, Webhook, Webhooks, rbac,
 };
 
 mod arguments;
+mod changes;
+mod cluster;
 mod diagnosis;
 mod endpoint;
+mod install;
 mod lead;
 mod lifecycle;
 mod manifests;
+mod plan;
 mod signals;
 
 pub use lifecycle::OperatorError;
@@ -70,6 +75,7 @@ pub struct Operator {
     metrics: Metrics,
     health: Health,
     failures: Failures,
+    reports: Reports,
     stack: Option<Change>,
     grace: Duration,
     metrics_address: Option<String>,
@@ -97,6 +103,7 @@ impl Operator {
             metrics: Metrics::new(),
             health: Health::default(),
             failures: Failures::default(),
+            reports: Reports::default(),
             stack: None,
             grace: Duration::from_secs(30),
             metrics_address: None,
@@ -248,6 +255,11 @@ impl Operator {
     /// The webhooks as a server without sockets: for tests whose API server is in the same process.
     pub fn webhooks(&self) -> Webhooks {
         Webhooks::new(self.webhooks.clone(), &self.metrics)
+    }
+
+    /// What the last reconciles did, while the operator runs: clone it first.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
     }
 
     /// The operator's name.

@@ -9,7 +9,7 @@ use setpoint_clock::{Clock, Entropy};
 
 use crate::cache::Caches;
 use crate::election::Fence;
-use crate::{Failures, Kind, Term};
+use crate::{Failures, Kind, Reports, Term};
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -189,6 +189,7 @@ struct Shared {
     grace: Duration,
     fence: Option<Fence>,
     failures: Failures,
+    reports: Reports,
 }
 
 /// Makes a [`Runtime`].
@@ -203,6 +204,7 @@ pub struct RuntimeBuilder {
     grace: Duration,
     fence: Option<Fence>,
     failures: Failures,
+    reports: Reports,
 }
 
 impl Runtime {
@@ -220,6 +222,7 @@ impl Runtime {
             grace: Duration::from_secs(30),
             fence: None,
             failures: Failures::default(),
+            reports: Reports::default(),
         }
     }
 
@@ -266,6 +269,11 @@ impl Runtime {
     /// The objects whose last reconcile failed.
     pub fn failures(&self) -> &Failures {
         &self.0.failures
+    }
+
+    /// The last reconciles.
+    pub fn reports(&self) -> &Reports {
+        &self.0.reports
     }
 
     /// The present term of leadership, or the last one; one without an end where there is no election.
@@ -340,6 +348,12 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Reconciles are noted in `reports`.
+    pub(crate) fn reports(mut self, reports: Reports) -> Self {
+        self.reports = reports;
+        self
+    }
+
     /// The runtime. Call inside a tokio runtime.
     pub fn build(self) -> Runtime {
         let entropy = self.entropy.unwrap_or_else(Entropy::from_system);
@@ -356,6 +370,7 @@ impl RuntimeBuilder {
             grace: self.grace,
             fence: self.fence,
             failures: self.failures,
+            reports: self.reports,
         }))
     }
 }

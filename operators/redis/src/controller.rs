@@ -176,6 +176,11 @@ impl Reconciler for RedisClusters {
                 cx.get::<Secret>(&identity.child("system")).await?.as_deref().and_then(Passwords::read);
         }
 
+        if cx.dry_run() {
+            // What the servers need is decided from connections to them, and a second operator that opens some cuts
+            // those of the first.
+            return failure.map_or(Ok(Action::requeue(RESYNC)), Err);
+        }
         let observation = self
             .observe(cx, &cluster, &identity, settings.clone(), workload, credentials.as_ref(), &mut problems)
             .await?;
@@ -218,6 +223,9 @@ impl Cleanup for RedisClusters {
     /// Servers that answer refuse writes from here on and don't wait for each other when their pods end.
     /// Orphaned ones go on as they are.
     async fn cleanup(&self, cluster: Arc<RedisCluster>, cx: &Context<RedisCluster>) -> Result<Action> {
+        if cx.dry_run() {
+            return Ok(Action::await_change());
+        }
         let key = Key::of(&*cluster);
         let owned = cx.get::<StatefulSet>(&Identity::of(&cluster).name).await?.is_some_and(|set| {
             set.owner_references().iter().any(|owner| Some(&owner.uid) == cluster.metadata.uid.as_ref())

@@ -17,7 +17,7 @@ use crate::request::Form;
 use crate::store::{Payload, Seen};
 use crate::{Error, Key, Kind, Object, ObjectRef, Result, Verb};
 
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// An apply that is refused before anything is sent.
 #[derive(Debug, thiserror::Error)]

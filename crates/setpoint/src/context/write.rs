@@ -9,10 +9,11 @@ use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::apply::{encode, object};
+use super::apply::{APPLY, encode, object};
 use super::{Access, Resource};
+use crate::report::Change;
 use crate::request::{Form, request};
-use crate::{Error, Key, Kind, Object, ObjectRef, Result, Runtime, Verb};
+use crate::{Error, Key, Kind, Object, ObjectRef, Result, Runtime, Verb, Write, WriteVerb};
 
 /// How long a write waits for the watch, where only that can tell what it did.
 const WAIT: Duration = Duration::from_secs(10);
@@ -485,6 +486,8 @@ impl Access {
             query.push(("dryRun", "All"));
         }
         let method = write.method.clone();
+        let verb = verb(&write);
+        let before = if self.runtime.dry_run() { self.before(&write).await } else { None };
         let request = request(write.method, &path, &query, Form::Whole, write.body)?;
         let mut doubt =
             Doubt { runtime: &self.runtime, kind: write.kind, key: write.key, known: self.runtime.dry_run() };
@@ -496,6 +499,47 @@ impl Access {
         };
         let ok = answer.is_ok();
         tracing::debug!(%method, path, ok, "wrote");
+        let after = if verb == WriteVerb::Delete { None } else { answer.as_ref().ok().cloned() };
+        self.journal.lock().writes.push(Write {
+            verb,
+            object: ObjectRef::new(write.kind.clone(), write.key.clone()),
+            subresource: write.subresource.map(str::to_owned),
+            error: answer.as_ref().err().map(ToString::to_string),
+            change: before.map(|before| Change { before, after: after.unwrap_or_default() }),
+        });
         Ok(answer?)
+    }
+
+    /// What a write that is only tried would change, as it is now: null if it does not exist, none if that cannot
+    /// be told.
+    async fn before(&self, write: &Request<'_>) -> Option<Value> {
+        // A sub-resource that is only posted to has nothing to compare.
+        if write.method == Method::POST && write.subresource.is_some() {
+            return None;
+        }
+        let main = |subresource: &&str| *subresource == "status";
+        let mut path = write.kind.object_path(write.key);
+        if let Some(subresource) = write.subresource.filter(|subresource| !main(subresource)) {
+            path = format!("{path}/{subresource}");
+        }
+        if write.key.name.is_empty() {
+            return Some(Value::Null);
+        }
+        let read = request(Method::GET, &path, &[], Form::Whole, None).ok()?;
+        match self.runtime.client().request::<Value>(read).await {
+            Ok(object) => Some(object),
+            Err(kube::Error::Api(status)) if status.code == 404 => Some(Value::Null),
+            Err(_) => None,
+        }
+    }
+}
+
+fn verb(write: &Request<'_>) -> WriteVerb {
+    match (&write.method, write.body) {
+        (&Method::PATCH, Some((APPLY, _))) => WriteVerb::Apply,
+        (&Method::PATCH, _) => WriteVerb::Patch,
+        (&Method::PUT, _) => WriteVerb::Update,
+        (&Method::DELETE, _) => WriteVerb::Delete,
+        _ => WriteVerb::Create,
     }
 }

@@ -2,6 +2,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::join_all;
@@ -15,7 +16,8 @@ use super::watch::{Lookup, Setup, Subscribe, Wiring, primary};
 use super::worker::{Done, Worker};
 use super::{Controller, Identity};
 use crate::cache::Cache;
-use crate::{Reconciler, Result, Runtime};
+use crate::queue::{Causes, Popped};
+use crate::{Cause, Key, Reason, Reconciler, Report, Result, Runtime};
 
 /// What the controller's loop woke up for.
 enum Woken {
@@ -61,6 +63,42 @@ pub(super) async fn warm<R: Reconciler>(controller: &Controller<R>, runtime: &Ru
     join_all(opened.caches.iter().map(|declared| declared.cache().synced())).await;
     tracing::info!(controller = controller.name, "caches are synced, stands by");
     Ok(())
+}
+
+/// Reconciles `keys` once, or all objects, one after the other.
+pub(super) async fn once<R: Reconciler>(
+    controller: Arc<Controller<R>>,
+    runtime: Runtime,
+    keys: Option<Vec<Key>>,
+) -> Result<Vec<Report>> {
+    let Opened { cache, caches, .. } = open(&controller, &runtime).await?;
+    join_all(caches.iter().map(|declared| declared.cache().synced())).await;
+    let keys = keys.unwrap_or_else(|| cache.keys());
+    let worker = worker(controller, cache, caches, runtime);
+    let mut reports = Vec::new();
+    for key in keys {
+        let cause = Cause::new(Reason::Initial, None);
+        let causes = Causes { kept: vec![cause], more: 0 };
+        let popped = Popped { key, causes, waited: Duration::ZERO, failures: 0 };
+        reports.push(worker.reported(popped).await.1);
+    }
+    Ok(reports)
+}
+
+fn worker<R: Reconciler>(
+    controller: Arc<Controller<R>>,
+    cache: Arc<Cache<R::Object>>,
+    caches: Vec<Declared>,
+    runtime: Runtime,
+) -> Arc<Worker<R>> {
+    let name: Arc<str> = controller.name.as_str().into();
+    let identity = Identity {
+        field_manager: controller.field_manager.clone().unwrap_or_else(|| name.to_string()),
+        name,
+        rights: controller.rights.clone(),
+        caches,
+    };
+    Arc::new(Worker { cache, identity: Arc::new(identity), controller, runtime })
 }
 
 /// Opens the caches, subscribes the handlers, waits until the caches are filled and fresh, and works until
@@ -111,17 +149,7 @@ pub(super) async fn run<R: Reconciler>(
             }
         });
     }
-    let worker = Arc::new(Worker {
-        cache,
-        identity: Arc::new(Identity {
-            field_manager: controller.field_manager.clone().unwrap_or_else(|| name.to_string()),
-            name,
-            rights: controller.rights.clone(),
-            caches,
-        }),
-        controller,
-        runtime: runtime.clone(),
-    });
+    let worker = worker(controller, cache, caches, runtime.clone());
     let mut running = JoinSet::new();
     let mut stopped = pin!(stop.cancelled());
     loop {

@@ -11,9 +11,11 @@ use super::{CleanupFn, Controller, Identity, undecodable};
 use crate::cache::Cache;
 use crate::context::Access;
 use crate::queue::{Outcome, Popped};
+use crate::report::Journal;
 use crate::store::Payload;
 use crate::{
-    Action, Context, Error, Event, Key, ObjectRef, Patch, Reconciled, Reconciler, Result, Retry, Runtime,
+    Action, Context, Ended, Error, Event, Key, ObjectRef, Patch, Reconciled, Reconciler, Report, Result,
+    Retry, Runtime,
 };
 
 /// Runs one key at a time, each in a task of its own.
@@ -44,6 +46,15 @@ impl<R: Reconciler> Worker<R> {
 
     pub(super) async fn work(self: Arc<Self>, popped: Popped) -> Done {
         let key = popped.key.clone();
+        let (outcome, report) = self.reported(popped).await;
+        self.runtime.reports().note(report);
+        Done { key, outcome }
+    }
+
+    /// One pass, and what is to be told about it.
+    pub(super) async fn reported(&self, popped: Popped) -> (Outcome, Report) {
+        let key = popped.key.clone();
+        let causes = popped.causes.clone();
         let id = self.runtime.entropy().uuid();
         let span = tracing::info_span!(
             "reconcile",
@@ -54,16 +65,45 @@ impl<R: Reconciler> Worker<R> {
         );
         let observer = self.runtime.observer();
         observer.reconcile_started(self.name());
-        let begun = Instant::now();
-        let (outcome, ended, error) = self.guarded(popped, id).instrument(span).await;
-        self.runtime.failures().note(&self.identity.name, &key, error);
-        observer.reconcile_finished(self.name(), ended, begun.elapsed());
-        Done { key, outcome }
+        let (begun, began) = (Instant::now(), self.runtime.clock().now());
+        let journal = Arc::new(Mutex::new(Journal::default()));
+        let pass = self.guarded(popped, id.clone(), Arc::clone(&journal));
+        let (outcome, ended, error) = pass.instrument(span).await;
+        self.runtime.failures().note(&self.identity.name, &key, error.clone());
+        let took = begun.elapsed();
+        observer.reconcile_finished(self.name(), ended, took);
+        let Journal { writes, events } = std::mem::take(&mut *journal.lock());
+        let report = Report {
+            controller: self.name().to_owned(),
+            object: ObjectRef::new(self.controller.kind.clone(), key),
+            id,
+            causes: causes.kept,
+            more_causes: causes.more,
+            writes,
+            more_writes: 0,
+            events,
+            began,
+            took,
+            ended: match (outcome, error) {
+                (_, Some(error)) => Ended::Failed { error, terminal: outcome == Outcome::Terminal },
+                (Outcome::Gone, None) => Ended::Gone,
+                (Outcome::After(delay), None) => Ended::Acted(Action::requeue(delay)),
+                (Outcome::Success | Outcome::Error | Outcome::Terminal, None) => {
+                    Ended::Acted(Action::await_change())
+                }
+            },
+        };
+        (outcome, report)
     }
 
     /// One pass, with its time limit; a panic is an error of this key only.
-    async fn guarded(&self, popped: Popped, id: String) -> (Outcome, Reconciled, Option<String>) {
-        let pass = timeout(self.controller.time_limit, self.pass(popped, id));
+    async fn guarded(
+        &self,
+        popped: Popped,
+        id: String,
+        journal: Arc<Mutex<Journal>>,
+    ) -> (Outcome, Reconciled, Option<String>) {
+        let pass = timeout(self.controller.time_limit, self.pass(popped, id, journal));
         match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success, None),
             Ok(Ok(Ok(Pass::Acted(action)))) => match action.delay() {
@@ -102,7 +142,7 @@ impl<R: Reconciler> Worker<R> {
         }
     }
 
-    async fn pass(&self, popped: Popped, id: String) -> Result<Pass> {
+    async fn pass(&self, popped: Popped, id: String, journal: Arc<Mutex<Journal>>) -> Result<Pass> {
         let key = popped.key;
         for cause in &popped.causes.kept {
             tracing::debug!(%cause, "runs because");
@@ -116,6 +156,7 @@ impl<R: Reconciler> Worker<R> {
             more_causes: popped.causes.more,
             reconcile_id: id,
             term: self.runtime.term(),
+            journal,
         };
         access.settle(&self.cache, Some(&key)).await?;
         let read = self.cache.read(&key, |store| {

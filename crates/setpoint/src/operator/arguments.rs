@@ -9,11 +9,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use setpoint_clock::Clock;
 use setpoint_manifests::documents;
 
-use super::diagnosis::chain;
+use super::cluster::Cluster;
+use super::diagnosis::{self, chain};
 use super::signals::Signals;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
-use crate::{Election, Scope, rbac};
+use crate::{Election, Key, Scope, rbac};
 
 /// What every operator binary can do.
 #[derive(Debug, Parser)]
@@ -26,8 +27,25 @@ struct Arguments {
 enum Command {
     /// Run the operator against a cluster until SIGTERM or SIGINT
     Run(Run),
+    /// Show what a reconcile of each object would change, and change nothing
+    Plan(Plan),
     /// Write what installs the operator: CRDs, RBAC rules, Deployment
     Manifests(Manifests),
+    /// Apply the manifests to a cluster
+    Install(Install),
+    /// Remove what install applied
+    Uninstall(Uninstall),
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+struct Connection {
+    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -45,12 +63,8 @@ impl Watched {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
     #[command(flatten)]
     watched: Watched,
     /// Address of /metrics; 0 for none
@@ -76,11 +90,44 @@ struct Run {
     shutdown_grace_seconds: Option<u64>,
 }
 
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
 #[derive(Debug, Args)]
-struct Manifests {
-    /// Directory for install.yaml and one file for each object [default: install.yaml to standard output]
-    #[arg(long, short, value_name = "DIRECTORY")]
-    output: Option<PathBuf>,
+struct Plan {
+    /// Objects to look at [default: all]
+    #[arg(value_name = "[NAMESPACE/]NAME")]
+    objects: Vec<String>,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    watched: Watched,
+    /// Controller to look at [default: all]
+    #[arg(long, value_name = "NAME")]
+    controller: Option<String>,
+    /// Format of what is printed
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    output: Output,
+    /// Exit with 3 if something would change
+    #[arg(long)]
+    detailed_exit_code: bool,
+    /// Seconds that each controller may take
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout_seconds: u64,
+    /// error, warn, info, debug, trace, or directives such as info,setpoint=debug
+    #[arg(long, env = "RUST_LOG", default_value = "error", value_name = "LEVEL")]
+    log_level: String,
+}
+
+/// What the manifests are to say.
+#[derive(Debug, Args)]
+struct Filled {
     /// Namespace that the operator runs in [default: <operator>-system]
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -89,6 +136,67 @@ struct Manifests {
     image: Option<String>,
     #[command(flatten)]
     watched: Watched,
+}
+
+impl Filled {
+    /// What to install of `operator`.
+    fn install(self, operator: &Operator) -> setpoint_manifests::Install {
+        let namespace = self.namespace.unwrap_or_else(|| format!("{}-system", operator.name()));
+        let mut install = operator.install(namespace);
+        if let Some(image) = self.image {
+            install.image = image;
+        }
+        if let Some(scope) = self.watched.scope() {
+            install.scope = rbac::scope(&scope);
+        }
+        install
+    }
+}
+
+#[derive(Debug, Args)]
+struct Manifests {
+    /// Directory for install.yaml and one file for each object [default: install.yaml to standard output]
+    #[arg(long, short, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    filled: Filled,
+}
+
+#[derive(Debug, Args)]
+struct Install {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    filled: Filled,
+    /// Only the CustomResourceDefinitions, as for an operator that runs on this machine
+    #[arg(long)]
+    crds: bool,
+    /// Take over fields that others own
+    #[arg(long)]
+    force_conflicts: bool,
+    /// Only try it
+    #[arg(long)]
+    dry_run: bool,
+    /// Seconds to wait for the cluster to serve the kinds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    timeout_seconds: u64,
+}
+
+#[derive(Debug, Args)]
+struct Uninstall {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    filled: Filled,
+    /// Delete all objects of the operator's kinds as well, and their CustomResourceDefinitions: their data may go
+    #[arg(long)]
+    crds: bool,
+    /// Only try it
+    #[arg(long)]
+    dry_run: bool,
+    /// Seconds that the objects may take to go
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout_seconds: u64,
 }
 
 /// [`Operator::main`].
@@ -104,7 +212,15 @@ pub(super) fn main(operator: Operator) -> ExitCode {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match arguments.command {
         Command::Run(arguments) => run(operator, arguments),
+        Command::Plan(arguments) => match plan(operator, &arguments) {
+            // As kubectl diff, but apart from failures.
+            Ok(true) => return ExitCode::from(3),
+            Ok(false) => Ok(()),
+            Err(message) => Err(message),
+        },
         Command::Manifests(arguments) => write_manifests(&operator, arguments),
+        Command::Install(arguments) => install(operator, arguments),
+        Command::Uninstall(arguments) => uninstall(operator, arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -127,7 +243,7 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         let mut signals = Signals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
         operator.clock = Some(clock);
         if operator.client.is_none() {
-            let config = config(&arguments).await.map_err(|error| error.to_string())?;
+            let config = config(&arguments.connection).await.map_err(|error| error.to_string())?;
             operator.config = Some(config);
         }
         if operator.scope.is_none() {
@@ -180,7 +296,7 @@ async fn until_signalled(
 }
 
 /// The cluster that the flags and the surroundings name.
-async fn config(arguments: &Run) -> Result<kube::Config, OperatorError> {
+async fn config(arguments: &Connection) -> Result<kube::Config, OperatorError> {
     let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
     let missing =
         |error: &(dyn std::error::Error + 'static)| OperatorError::Configuration { reason: chain(error) };
@@ -196,38 +312,128 @@ async fn config(arguments: &Run) -> Result<kube::Config, OperatorError> {
     }
 }
 
-fn write_manifests(operator: &Operator, arguments: Manifests) -> Result<(), String> {
-    let namespace = arguments.namespace.unwrap_or_else(|| format!("{}-system", operator.name()));
-    let mut install = operator.install(namespace);
-    if let Some(image) = arguments.image {
-        install.image = image;
+/// Runs a command that talks to a cluster and ends by itself.
+fn on_cluster<T>(command: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the asynchronous runtime: {error}"))?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}
+
+/// A client that answers errors of the connection in one line.
+async fn connect(operator: &mut Operator, connection: &Connection) -> Result<kube::Client, String> {
+    if let Some(client) = operator.client.take() {
+        return Ok(client);
     }
-    if let Some(scope) = arguments.watched.scope() {
-        install.scope = rbac::scope(&scope);
-    }
-    let note = |text: String| {
-        // Notes are for people: standard output carries YAML.
-        let _ = writeln!(std::io::stderr(), "{text}");
-    };
-    for kind in manifests::undeclared_crds(operator) {
-        note(format!(
-            "warning: {kind} is reconciled but no CRD of it is declared: add Operator::crd if it is yours"
-        ));
-    }
-    if let Some(directory) = arguments.output {
-        let written = manifests::write(&install, &directory).map_err(|error| error.to_string())?;
-        note(format!("wrote {} files to {}", written.len(), directory.display()));
-        return Ok(());
-    }
-    let objects = install.objects().map_err(|error| error.to_string())?;
-    let yaml = documents(&objects).map_err(|error| error.to_string())?;
-    match std::io::stdout().write_all(yaml.as_bytes()) {
+    let config = config(connection).await.map_err(|error| error.to_string())?;
+    let url = config.cluster_url.to_string();
+    let client = kube::Client::try_from(config).map_err(|error| chain(&error))?;
+    diagnosis::reach(&client, &url).await.map_err(|error| error.to_string())?;
+    Ok(client)
+}
+
+/// A line for people: standard output carries results.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Prints what a command is for.
+fn print(text: &str) -> Result<(), String> {
+    match std::io::stdout().write_all(text.as_bytes()) {
         // A closed pipe, as after `| head`, is the reader's choice.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(format!("cannot write to standard output: {error}"))
         }
         _ => Ok(()),
     }
+}
+
+/// Whether something would change, if that is asked for.
+fn plan(mut operator: Operator, arguments: &Plan) -> Result<bool, String> {
+    on_cluster(async {
+        let clock = operator.clock.unwrap_or_else(Clock::system);
+        init_logs(&arguments.log_level, LogFormat::Plain, clock).map_err(|error| error.to_string())?;
+        operator.clock = Some(clock);
+        if operator.scope.is_none() {
+            operator.scope = arguments.watched.scope();
+        }
+        let client = connect(&mut operator, &arguments.connection).await?;
+        let keys = (!arguments.objects.is_empty()).then(|| arguments.objects.iter().map(Key::from).collect());
+        let controller = arguments.controller.as_deref();
+        let limit = Duration::from_secs(arguments.timeout_seconds);
+        let reports = super::plan::reports(operator, client, controller, keys, limit, note)
+            .await
+            .map_err(|error| error.to_string())?;
+        match arguments.output {
+            Output::Text => print(&super::plan::text(&reports))?,
+            Output::Json => print(&format!("{:#}\n", super::plan::json(&reports)))?,
+        }
+        let sum = super::plan::Sum::of(&reports);
+        if sum.failed > 0 {
+            return Err(format!("{} of {} reconciles failed", sum.failed, sum.objects));
+        }
+        Ok(arguments.detailed_exit_code && sum.writes > 0)
+    })
+}
+
+fn install(mut operator: Operator, arguments: Install) -> Result<(), String> {
+    let mut objects = arguments.filled.install(&operator).objects().map_err(|error| error.to_string())?;
+    if arguments.crds {
+        objects.retain(|object| object["kind"] == "CustomResourceDefinition");
+    }
+    on_cluster(async {
+        let client = connect(&mut operator, &arguments.connection).await?;
+        let options = super::install::Options {
+            force: arguments.force_conflicts,
+            dry_run: arguments.dry_run,
+            limit: Duration::from_secs(arguments.timeout_seconds),
+        };
+        let cluster = Cluster::new(client, format!("{}-install", operator.name()), options.dry_run);
+        super::install::install(&cluster, &objects, options, &mut |line| tell(&line, options.dry_run))
+            .await
+            .map_err(|error| error.to_string())
+    })
+}
+
+fn uninstall(mut operator: Operator, arguments: Uninstall) -> Result<(), String> {
+    let objects = arguments.filled.install(&operator).objects().map_err(|error| error.to_string())?;
+    on_cluster(async {
+        let client = connect(&mut operator, &arguments.connection).await?;
+        let options = super::install::Options {
+            force: false,
+            dry_run: arguments.dry_run,
+            limit: Duration::from_secs(arguments.timeout_seconds),
+        };
+        let cluster = Cluster::new(client, format!("{}-install", operator.name()), options.dry_run);
+        let tell = &mut |line: String| tell(&line, options.dry_run);
+        super::install::uninstall(&cluster, &objects, arguments.crds, options, tell)
+            .await
+            .map_err(|error| error.to_string())
+    })
+}
+
+fn tell(line: &str, dry_run: bool) {
+    note(&format!("{line}{}", if dry_run { " (dry run)" } else { "" }));
+}
+
+fn write_manifests(operator: &Operator, arguments: Manifests) -> Result<(), String> {
+    let install = arguments.filled.install(operator);
+    for kind in manifests::undeclared_crds(operator) {
+        note(&format!(
+            "warning: {kind} is reconciled but no CRD of it is declared: add Operator::crd if it is yours"
+        ));
+    }
+    if let Some(directory) = arguments.output {
+        let written = manifests::write(&install, &directory).map_err(|error| error.to_string())?;
+        note(&format!("wrote {} files to {}", written.len(), directory.display()));
+        return Ok(());
+    }
+    let objects = install.objects().map_err(|error| error.to_string())?;
+    let yaml = documents(&objects).map_err(|error| error.to_string())?;
+    print(&yaml)
 }
 
 #[cfg(test)]
@@ -314,8 +520,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
-        for missing in ["plan", "install", "uninstall", "bundle"] {
-            assert!(Arguments::try_parse_from(["op", missing]).is_err());
-        }
+        assert!(Arguments::try_parse_from(["op", "bundle"]).is_err());
     }
 }

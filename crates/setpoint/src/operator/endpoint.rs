@@ -11,10 +11,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::{Health, Metrics};
+use crate::{Health, Key, Metrics, Reports};
 
 /// A client that has not sent its header by then is cut off.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,14 +40,33 @@ pub(super) async fn listen(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-/// `/metrics` in the Prometheus text format.
-pub(super) fn metrics(metrics: Metrics) -> Answer {
+/// `/metrics` in the Prometheus text format, and `/debug/objects`: what the last reconciles did.
+pub(super) fn metrics(metrics: Metrics, reports: Reports) -> Answer {
     Arc::new(move |path, _| match path.trim_end_matches('/') {
+        path if path.starts_with("/debug/objects") => debug(&reports, path),
         "/metrics" => {
             (StatusCode::OK, prometheus_client::encoding::prometheus_text::CONTENT_TYPE, metrics.encode())
         }
-        _ => (StatusCode::NOT_FOUND, TEXT, "404: /metrics is served here\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, TEXT, "404: /metrics and /debug/objects are served here\n".to_owned()),
     })
+}
+
+/// `/debug/objects[/CONTROLLER[/[NAMESPACE/]NAME]]`: the kept reconciles, the oldest first, as a list.
+fn debug(reports: &Reports, path: &str) -> (StatusCode, &'static str, String) {
+    let wanted = path.trim_start_matches("/debug/objects").trim_start_matches('/');
+    let (controller, key) = wanted.split_once('/').map_or((wanted, None), |(a, b)| (a, Some(Key::from(b))));
+    let found: Vec<Value> = reports
+        .all()
+        .iter()
+        .filter(|report| controller.is_empty() || report.controller == controller)
+        .filter(|report| key.as_ref().is_none_or(|key| report.object.key == *key))
+        .map(|report| report.to_json())
+        .collect();
+    if found.is_empty() && !wanted.is_empty() {
+        let text = format!("404: nothing is kept of {wanted}: /debug/objects/CONTROLLER/NAMESPACE/NAME\n");
+        return (StatusCode::NOT_FOUND, TEXT, text);
+    }
+    (StatusCode::OK, "application/json", format!("{:#}\n", Value::from(found)))
 }
 
 /// `/healthz` and `/readyz`.

@@ -129,7 +129,8 @@ pub(super) async fn run(
             flag: "--metrics-bind-address",
             source,
         })?;
-        endpoints.spawn(endpoint::serve(listener, endpoint::metrics(metrics.clone())));
+        endpoints
+            .spawn(endpoint::serve(listener, endpoint::metrics(metrics.clone(), operator.reports.clone())));
     }
     if let Some(address) = &operator.health_address {
         let listener = endpoint::listen(address).await.map_err(|source| OperatorError::Listen {
@@ -197,6 +198,7 @@ pub(super) async fn run(
         .grace(operator.grace)
         .fence(fence.clone())
         .failures(operator.failures)
+        .reports(operator.reports)
         .build();
     register_checks(&operator.health, &runtime, &metrics, &controllers);
 

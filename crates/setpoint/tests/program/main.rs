@@ -6,6 +6,8 @@
     reason = "helpers of tests may fail as tests do"
 )]
 
+mod installing;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -83,7 +85,7 @@ fn an_unreachable_cluster_is_named() {
 
 #[test]
 fn bad_flags_end_with_2() {
-    for arguments in [&["run", "--nonsense"][..], &["plan"], &[]] {
+    for arguments in [&["run", "--nonsense"][..], &["plan", "--output", "xml"], &["bundle"], &[]] {
         assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
     }
     let output = run(&["run", "--log-level", "loud"]);
@@ -191,6 +193,16 @@ async fn a_process_works_over_https_and_stops_at_a_signal() {
     })
     .await;
     assert!(!served.contains("code=\"403\""), "{served}");
+    // Why it ran, what it did, what it waits for.
+    let debug = get(&metrics, "/debug/objects/website/sites/home");
+    let (head, body) = debug.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{debug}");
+    let reports: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(reports[0]["writes"][0]["verb"], "apply");
+    assert_eq!(reports[0]["writes"][0]["object"], "ConfigMap sites/home-page");
+    assert_eq!(reports[0]["waitsFor"], "a change");
+    assert!(reports[0]["causes"][0].as_str().unwrap().starts_with("added: "), "{debug}");
+    assert!(get(&metrics, "/debug/objects/website/sites/none").starts_with("HTTP/1.1 404"));
 
     let killed = Command::new("kill").args(["-TERM", &running.0.id().to_string()]).status().unwrap();
     assert!(killed.success());

@@ -1,0 +1,176 @@
+//! `install` and `uninstall`: the manifests, on a cluster.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::cluster::{Cluster, ClusterError, named};
+use super::plan::count;
+
+/// How often the cluster is asked whether something is done.
+const POLL: Duration = Duration::from_millis(200);
+/// What takes longer is told.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+
+/// Why `install` or `uninstall` stopped.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum InstallError {
+    /// An object.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Something takes too long.
+    #[error("{what} after {limit:?}: {detail}")]
+    Late {
+        /// What is not so.
+        what: String,
+        /// How long was waited.
+        limit: Duration,
+        /// What it is like, and what to do.
+        detail: String,
+    },
+}
+
+/// How to install.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// Take fields over that others own.
+    pub(super) force: bool,
+    /// Only try.
+    pub(super) dry_run: bool,
+    /// For each wait.
+    pub(super) limit: Duration,
+}
+
+/// Applies `objects` in their order. A CustomResourceDefinition is waited for until the cluster serves it. `tell`
+/// gets a line for each object.
+pub(super) async fn install(
+    cluster: &Cluster,
+    objects: &[Value],
+    options: Options,
+    tell: &mut impl FnMut(String),
+) -> Result<(), InstallError> {
+    for object in objects {
+        let applied = cluster.apply(object, options.force).await?;
+        tell(format!("{} {}", named(object), applied.as_str()));
+    }
+    if options.dry_run {
+        return Ok(());
+    }
+    for crd in objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition") {
+        until(options.limit, tell, async || {
+            let found = cluster.get(crd).await?;
+            let conditions = found.as_ref().and_then(|crd| crd.data["status"]["conditions"].as_array());
+            let state = |kind: &str| {
+                conditions.into_iter().flatten().find(|condition| condition["type"] == kind).cloned()
+            };
+            if state("Established").is_some_and(|condition| condition["status"] == "True") {
+                return Ok(None);
+            }
+            let refused = state("NamesAccepted").filter(|condition| condition["status"] == "False");
+            let why = refused.map_or_else(
+                || "the cluster has not said why".to_owned(),
+                |condition| condition["message"].as_str().unwrap_or_default().to_owned(),
+            );
+            Ok(Some((format!("{} is not established", named(crd)), why)))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Removes `objects`: what calls the operator first, then, if `crds`, the objects of its CustomResourceDefinitions
+/// while the operator still runs and can clean up, then these; then the operator. Namespaces stay: others may use them.
+pub(super) async fn uninstall(
+    cluster: &Cluster,
+    objects: &[Value],
+    crds: bool,
+    options: Options,
+    tell: &mut impl FnMut(String),
+) -> Result<(), InstallError> {
+    let kind = |object: &Value| object["kind"].as_str().unwrap_or_default().to_owned();
+    let remove = async |object: &Value, tell: &mut dyn FnMut(String)| -> Result<(), InstallError> {
+        let there = cluster.delete(object).await?;
+        tell(format!("{} {}", named(object), if there { "deleted" } else { "not found" }));
+        Ok(())
+    };
+    for object in objects.iter().filter(|object| kind(object).ends_with("WebhookConfiguration")) {
+        remove(object, tell).await?;
+    }
+    for crd in objects.iter().filter(|object| kind(object) == "CustomResourceDefinition") {
+        let instances = cluster.instances(crd).await?;
+        let plural = crd["metadata"]["name"].as_str().unwrap_or_default();
+        if !crds {
+            let held = instances.iter().filter(|object| object.metadata.finalizers.is_some()).count();
+            if !instances.is_empty() {
+                tell(format!(
+                    "{plural}: the CRD and its {} stay{}",
+                    count(instances.len(), "object"),
+                    if held > 0 {
+                        format!("; {held} have finalizers that nobody removes without the operator")
+                    } else {
+                        String::new()
+                    }
+                ));
+            }
+            continue;
+        }
+        for instance in &instances {
+            cluster.delete_instance(crd, instance).await?;
+        }
+        if !options.dry_run {
+            until(options.limit, tell, async || {
+                let left = cluster.instances(crd).await?;
+                let Some(first) = left.first() else { return Ok(None) };
+                let name = first.metadata.name.clone().unwrap_or_default();
+                let place =
+                    first.metadata.namespace.clone().map_or(name.clone(), |space| format!("{space}/{name}"));
+                let finalizers = first.metadata.finalizers.clone().unwrap_or_default().join(", ");
+                Ok(Some((
+                    format!(
+                        "{} of {plural} {} still there",
+                        count(left.len(), "object"),
+                        if left.len() == 1 { "is" } else { "are" }
+                    ),
+                    format!("{place} waits for its finalizers ({finalizers}); does the operator run?"),
+                )))
+            })
+            .await?;
+        }
+        tell(format!("{plural}: {} deleted", count(instances.len(), "object")));
+        remove(crd, tell).await?;
+    }
+    // The rights last but for the account: a pod that still stops may need them.
+    let rest = objects.iter().rev().filter(|object| {
+        !kind(object).ends_with("WebhookConfiguration")
+            && !["CustomResourceDefinition", "Namespace"].contains(&kind(object).as_str())
+    });
+    for object in rest {
+        remove(object, tell).await?;
+    }
+    for object in objects.iter().filter(|object| kind(object) == "Namespace") {
+        tell(format!("{} stays: others may use it", named(object)));
+    }
+    Ok(())
+}
+
+/// Waits until `left` gives nothing; it gives what is not so yet, and the detail.
+async fn until(
+    limit: Duration,
+    tell: &mut impl FnMut(String),
+    mut left: impl AsyncFnMut() -> Result<Option<(String, String)>, InstallError>,
+) -> Result<(), InstallError> {
+    let begun = Instant::now();
+    let mut told = begun;
+    while let Some((what, detail)) = left().await? {
+        if begun.elapsed() >= limit {
+            return Err(InstallError::Late { what, limit, detail });
+        }
+        if told.elapsed() >= TELL_AFTER {
+            tell(format!("waiting: {what}: {detail}"));
+            told = Instant::now();
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
+}

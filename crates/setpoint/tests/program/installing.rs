@@ -1,0 +1,177 @@
+//! What a person does with the example operator at a cluster: install, plan, uninstall.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Output;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use serde_json::{Value, json};
+use setpoint_apiserver::{ApiServer, Identity};
+
+use super::{apply, program, stderr};
+
+/// A server with sockets and its administrator's kubeconfig.
+struct Site {
+    admin: Client,
+    file: PathBuf,
+    _directory: tempfile::TempDir,
+    _serving: Box<dyn Send>,
+    _api: ApiServer,
+}
+
+impl Site {
+    fn new() -> Self {
+        let api = ApiServer::builder().build();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let serving = api.serve(listener).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kubeconfig");
+        std::fs::write(&file, api.kubeconfig(&url).unwrap()).unwrap();
+        let admin = Client::new(api.service(Identity::admin()), "default");
+        Self { admin, file, _directory: directory, _serving: Box::new(serving), _api: api }
+    }
+
+    /// The example operator with this server's kubeconfig, on a thread that may wait.
+    async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = program();
+        command.args(arguments).arg("--kubeconfig").arg(&self.file);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    fn websites(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("example.com", "v1", "Website");
+        Api::namespaced_with(self.admin.clone(), "default", &ApiResource::from_gvk(&kind))
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+const SHOP: &str = "apiVersion: example.com/v1\nkind: Website\nmetadata: {name: shop, namespace: default}\nspec: {text: hello}\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_tells_what_would_change_and_changes_nothing() {
+    let site = Site::new();
+    assert_eq!(site.run(&["install", "--crds"]).await.status.code(), Some(0));
+    apply(&site.admin, SHOP).await;
+    let before = site.websites().get("shop").await.unwrap();
+
+    let plan = stdout(&site.run(&["plan"]).await);
+    for line in [
+        "Website.example.com default/shop (website)",
+        "  apply ConfigMap default/shop-page (new)",
+        "    + data[\"index.html\"]: \"hello\"",
+        "  apply Website.example.com default/shop (status)",
+        "    + status.page: \"shop-page\"",
+        "  event Published: the page of shop is in a ConfigMap",
+        "1 object looked at, 2 writes planned, 0 failed",
+    ] {
+        assert!(plan.lines().any(|other| other == line), "{line:?} is missing in\n{plan}");
+    }
+    let pages: Api<ConfigMap> = Api::namespaced(site.admin.clone(), "default");
+    assert!(pages.get_opt("shop-page").await.unwrap().is_none(), "nothing was written");
+    let after = site.websites().get("shop").await.unwrap();
+    assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
+
+    let output = site.run(&["plan", "default/shop", "--output", "json", "--detailed-exit-code"]).await;
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let entries: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        entries[0]["writes"][1]["changes"],
+        json!([{"path": "status.page", "before": null, "after": "shop-page"}])
+    );
+    assert_eq!(entries[0]["waitsFor"], "a change");
+
+    let missing = site.run(&["plan", "default/none"]).await;
+    assert!(stdout(&missing).contains("default/none (website)\n  does not exist\n"), "{}", stdout(&missing));
+    let unknown = site.run(&["plan", "--controller", "shop"]).await;
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(
+        stderr(&unknown),
+        "error: controller shop failed: website-operator has no controller of this name, only website\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_without_the_crd_says_what_is_missing() {
+    let site = Site::new();
+    let output = site.run(&["plan", "--timeout-seconds", "1"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.starts_with("error: plan failed: not done after 1s: controller website: waits for Website"),
+        "{text}"
+    );
+    assert!(text.contains("are the CRDs installed"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_installed_can_be_removed() {
+    let site = Site::new();
+    let tried = stderr(&site.run(&["install", "--dry-run", "--crds"]).await);
+    assert_eq!(tried, "CustomResourceDefinition websites.example.com created (dry run)\n");
+    let crds: Api<CustomResourceDefinition> = Api::all(site.admin.clone());
+    assert!(crds.get_opt("websites.example.com").await.unwrap().is_none());
+
+    let first = stderr(&site.run(&["install", "--namespace", "sites"]).await);
+    assert!(first.contains("Deployment sites/website-operator created\n"), "{first}");
+    let again = stderr(&site.run(&["install", "--namespace", "sites"]).await);
+    assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
+
+    // Somebody else owns a field: it is taken only when asked for.
+    let deployments: Api<Deployment> = Api::namespaced(site.admin.clone(), "sites");
+    let theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "website-operator"},
+        "spec": {"replicas": 5}});
+    deployments
+        .patch("website-operator", &PatchParams::apply("someone").force(), &Patch::Apply(&theirs))
+        .await
+        .unwrap();
+    let refused = site.run(&["install", "--namespace", "sites"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let text = stderr(&refused);
+    assert!(
+        text.contains(".spec.replicas") && text.ends_with("--force-conflicts takes the fields over\n"),
+        "{text}"
+    );
+    let forced = stderr(&site.run(&["install", "--namespace", "sites", "--force-conflicts"]).await);
+    assert!(forced.contains("Deployment sites/website-operator configured\n"), "{forced}");
+
+    apply(&site.admin, SHOP).await;
+    let kept = stderr(&site.run(&["uninstall", "--namespace", "sites"]).await);
+    assert!(kept.contains("websites.example.com: the CRD and its 1 object stay\n"), "{kept}");
+    assert!(kept.ends_with("Namespace sites stays: others may use it\n"), "{kept}");
+    assert!(deployments.get_opt("website-operator").await.unwrap().is_none());
+    assert!(site.websites().get_opt("shop").await.unwrap().is_some());
+
+    let gone = stderr(&site.run(&["uninstall", "--namespace", "sites", "--crds"]).await);
+    assert!(gone.contains("websites.example.com: 1 object deleted\n"), "{gone}");
+    assert!(gone.contains("Deployment sites/website-operator not found\n"), "{gone}");
+    assert!(crds.get_opt("websites.example.com").await.unwrap().is_none());
+    assert!(Api::<Namespace>::all(site.admin.clone()).get_opt("sites").await.unwrap().is_some());
+}
+
+/// A finalizer that nobody removes is named, and nothing hangs for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_do_not_go_are_named() {
+    let site = Site::new();
+    site.run(&["install", "--crds"]).await;
+    let held = SHOP.replace("namespace: default}", "namespace: default, finalizers: [example.com/hold]}");
+    apply(&site.admin, &held).await;
+    let output = site.run(&["uninstall", "--crds", "--timeout-seconds", "1"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.ends_with(
+            "error: 1 object of websites.example.com is still there after 1s: default/shop waits for its finalizers \
+             (example.com/hold); does the operator run?\n"
+        ),
+        "{text}"
+    );
+}
