@@ -13,6 +13,7 @@
 //! like what the client sent.
 
 mod amounts;
+mod certificates;
 mod claim_resize;
 mod classes;
 mod connect;
@@ -20,11 +21,15 @@ mod expressions;
 mod lifecycle;
 mod limits;
 mod matching;
+mod pod_security;
 mod policy;
 mod priority;
 mod quota;
+mod resize;
+mod runtime_class;
 mod service_account;
 mod staying;
+mod topology;
 mod webhooks;
 
 use std::sync::Arc;
@@ -230,7 +235,11 @@ impl Registry {
         if request.operation == Operation::Create && storage {
             protect_storage(request.kind.kind, object);
         }
-        self.set_storage_class(request, object);
+        self.set_default_class(request, object);
+        if request.operation == Operation::Create && request.is("", "pods") {
+            self.set_runtime_class(request, object)?;
+        }
+        self.set_topology(request, object);
         Ok(())
     }
 
@@ -265,8 +274,12 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<()> {
         self.check_limits(request, object)?;
+        self.check_pod_security(request, object, warnings)?;
         self.check_priority_class(request, object)?;
         self.check_claim_resize(request, object)?;
+        self.check_runtime_class(request, object)?;
+        self.check_certificates(request, object)?;
+        self.check_resize(request, object)?;
         self.validate_by_policies(request, object, warnings)?;
         self.ask_validating_webhooks(request, object, warnings).await?;
         // Last, so that nothing that is refused is charged.

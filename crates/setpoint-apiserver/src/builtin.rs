@@ -13,21 +13,27 @@ mod edit;
 mod go;
 mod pod;
 mod prepare;
+mod profiles;
 mod quantity;
 mod service;
 mod service_account;
 mod validate;
+mod warnings;
 
 use serde_json::Value;
 use setpoint_kinds::{Presence, presence};
 
+pub(crate) use edit::{list, text};
 pub(crate) use go::{GoValue, of as shown};
 use pod::class_of;
+pub(crate) use profiles::take_annotated;
 pub(crate) use quantity::Quantity;
 pub(crate) use service_account::{account_name, admit_pod};
 pub(crate) use validate::{
-    POD_RESOURCES, is_whole, selects, selects_all, validate, validate_conversion, validate_review_versions,
+    POD_RESOURCES, is_whole, requested_certificate, selects, selects_all, validate, validate_conversion,
+    validate_review_versions,
 };
+pub(crate) use warnings::warnings;
 
 /// Fills in what a client may leave out, and writes quantities in their canonical form. Idempotent; used for every write.
 pub(crate) fn default(group: &str, kind: &str, object: &mut Value) {

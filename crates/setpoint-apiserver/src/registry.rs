@@ -23,6 +23,7 @@ mod prepare;
 mod scale;
 mod services;
 mod shape;
+mod tracked;
 mod unsupported;
 mod watch;
 

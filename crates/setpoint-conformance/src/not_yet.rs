@@ -32,6 +32,11 @@ pub enum NotYetError {
 pub struct NotYet(BTreeMap<String, String>);
 
 impl NotYet {
+    /// Forgets the cases whose names do not contain `only`.
+    pub fn keep(&mut self, only: &str) {
+        self.0.retain(|name, _| name.contains(only));
+    }
+
     /// Reads a file of lines `topic/case reason`; lines that start with `#` are comments.
     ///
     /// # Errors

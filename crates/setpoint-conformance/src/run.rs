@@ -367,7 +367,7 @@ impl Runner<'_> {
             let body = answer.body.unwrap_or_default();
             let met = step.until.iter().all(|(pointer, value)| match pointer.as_str() {
                 "code" => *value == json!(answer.status),
-                pointer => pointer::get(&body, pointer) == Some(value),
+                pointer => pointer::get(&body, pointer) == Some(&self.session.fill_value(value)),
             });
             if met {
                 // Nobody knows how often the webhooks were asked while we waited.

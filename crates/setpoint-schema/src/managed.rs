@@ -18,12 +18,14 @@ mod merge;
 mod remove;
 mod shape;
 mod update;
+mod versions;
 
 pub use self::{
-    apply::{Applied, ApplyError, ApplyRequest, apply},
+    apply::{Applied, ApplyError, ApplyRequest, apply, apply_in_versions},
     conflict::{Conflict, Conflicts},
     entries::{Entries, EntriesError, Entry, Operation, keep_times},
-    update::{UpdateRequest, update},
+    update::{UpdateRequest, update, update_in_versions},
+    versions::{Needed, Versions},
 };
 
 /// Fields of `metadata` that no manager ever owns: identity and bookkeeping (upstream: `stripMetaManager`).

@@ -1,4 +1,4 @@
-//! Plugins about what is chosen by default: `TaintNodesByCondition`, `DefaultStorageClass`, and of `Priority` what it says of classes.
+//! Plugins about what is chosen by default: `TaintNodesByCondition`, `DefaultStorageClass`, `DefaultIngressClass`, and of `Priority` what it says of classes.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,26 @@ use crate::registry::Registry;
 use crate::status::Result;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// The kinds whose new objects get a class if they name none: resource, field of the spec, annotation that names one as well, resource of the classes,
+/// annotation of the default class.
+const CLASSES: [(&str, &str, &str, &str, &str, &str); 2] = [
+    (
+        "",
+        "persistentvolumeclaims",
+        "storageClassName",
+        "volume.beta.kubernetes.io/storage-class",
+        "storageclasses.storage.k8s.io",
+        "storageclass.kubernetes.io/is-default-class",
+    ),
+    (
+        "networking.k8s.io",
+        "ingresses",
+        "ingressClassName",
+        "kubernetes.io/ingress.class",
+        "ingressclasses.networking.k8s.io",
+        "ingressclass.kubernetes.io/is-default-class",
+    ),
+];
 
 /// Taints a new node until somebody has seen that it is ready.
 pub(super) fn taint_node(request: &Attributes<'_>, node: &mut Value) {
@@ -24,18 +43,21 @@ pub(super) fn taint_node(request: &Attributes<'_>, node: &mut Value) {
 }
 
 impl Registry {
-    /// Gives a new claim that names no class the default one: the newest that says it is.
-    pub(super) fn set_storage_class(&self, request: &Attributes<'_>, claim: &mut Value) {
-        let named = !claim["spec"]["storageClassName"].is_null()
-            || !claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].is_null();
-        if request.operation != Operation::Create || !request.is("", "persistentvolumeclaims") || named {
+    /// Gives a new claim or ingress that names no class the default one: the newest that says it is.
+    pub(super) fn set_default_class(&self, request: &Attributes<'_>, object: &mut Value) {
+        if request.operation != Operation::Create {
             return;
         }
-        let classes = self.store.snapshot("storageclasses.storage.k8s.io");
+        let mut kinds = CLASSES.iter().filter(|(group, plural, ..)| request.is(group, plural));
+        let Some((_, _, field, annotation, classes, default)) = kinds.next() else { return };
+        if !object["spec"][*field].is_null() || !object["metadata"]["annotations"][*annotation].is_null() {
+            return;
+        }
+        let classes = self.store.snapshot(classes);
         let defaults = classes
             .objects
             .values()
-            .filter(|class| class.value["metadata"]["annotations"][DEFAULT_CLASS] == "true");
+            .filter(|class| class.value["metadata"]["annotations"][*default] == "true");
         let created = |class: &Value| class.meta("creationTimestamp").to_owned();
         // Of those of one second the first by name.
         let newest = defaults.max_by(|one, other| {
@@ -44,7 +66,7 @@ impl Registry {
                 .then_with(|| other.value.meta("name").cmp(one.value.meta("name")))
         });
         if let Some(class) = newest {
-            fields(&mut claim["spec"]).insert("storageClassName".to_owned(), class.value.meta("name").into());
+            fields(&mut object["spec"]).insert((*field).to_owned(), class.value.meta("name").into());
         }
     }
 

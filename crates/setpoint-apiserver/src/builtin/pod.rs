@@ -193,6 +193,9 @@ fn default_downward(source: &mut Value) {
 pub fn create(pod: &mut Value) {
     let class = class_of(pod);
     set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
+    if pod["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    }
     if !list(&pod["spec"], "schedulingGates").is_empty() {
         let created = pod["metadata"]["creationTimestamp"].clone();
         let condition = json!({

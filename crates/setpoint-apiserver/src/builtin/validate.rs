@@ -29,6 +29,7 @@ mod workload;
 use serde_json::Value;
 use setpoint_schema::{FieldError, FieldPath};
 
+pub(crate) use certificate::organizations as requested_certificate;
 use errors::Errors;
 pub(crate) use quota::POD_RESOURCES;
 pub(crate) use selector::{is_empty as selects_all, selects};

@@ -6,10 +6,12 @@ use serde_json::Value;
 
 use super::decode::check_kind;
 use super::prepare::{refuse_invalid, set_namespace, wipe, write_warnings};
-use super::shape::{Tracked, check, clean, complete, track};
+use super::shape::{check, clean, complete};
+use super::tracked::Tracked;
 use super::unsupported::refuse_kind;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
+use crate::builtin::take_annotated;
 use crate::custom;
 use crate::identity::Identity;
 use crate::object::{Metadata, fields};
@@ -59,7 +61,9 @@ impl Registry {
         set_namespace(place, &mut object)?;
         wipe(&mut object);
         // What the server adds from here on belongs to nobody.
-        track(resource, None, &mut object, options, "", tracked, self.clock.now());
+        if tracked == Tracked::Update {
+            self.own(resource, &mut object, options, "");
+        }
         refuse_kind(resource)?;
         let place = Place { name: object.meta("name").to_owned(), ..place.clone() };
         check_definition(&place)?;
@@ -89,6 +93,9 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> Result<Answer> {
         let resource = Arc::clone(&place.resource);
+        if resource.is("", "pods") {
+            warnings.extend(take_annotated(&mut object));
+        }
         self.prepare_create(&mut place, &mut object);
         if resource.is("certificates.k8s.io", "certificatesigningrequests") {
             sign(&mut object, &options.user);

@@ -261,6 +261,16 @@ impl Registry {
         }
     }
 
+    /// The same resource in the version `api_version`, served or not.
+    pub(super) fn version(&self, resource: &Resource, api_version: &str) -> Option<Arc<Resource>> {
+        if resource.custom().is_some() {
+            return self.version_of(resource, api_version);
+        }
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let found = self.catalog.find(group, version, &resource.plural);
+        found.filter(|found| found.storage == resource.storage)
+    }
+
     /// The version `api_version` of the same custom resource, served or not.
     pub(super) fn version_of(&self, resource: &Resource, api_version: &str) -> Option<Arc<Resource>> {
         let installed = self.installed.lock();

@@ -9,7 +9,8 @@ use super::conversion::by_webhook;
 use super::decode::check_kind;
 use super::definitions::note_storage_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
-use super::shape::{Tracked, check, clean, complete, served, storage_form, track};
+use super::shape::{check, clean, complete, served, storage_form};
+use super::tracked::Tracked;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
 use crate::catalog::Resource;
@@ -96,12 +97,17 @@ impl Registry {
             let old = live.as_ref();
             let Wanted { object: mut new, tracked, warnings: wanted } = want(old)?;
             warnings.extend(wanted);
+            if let Tracked::Intent { force } = tracked {
+                new = Box::pin(self.applied(place, subresource, Some(old), &new, force, options)).await?;
+            }
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;
             warnings.extend(clean(resource, &mut new, options)?);
             warnings.extend(object_meta::drop_repeated_owners(&mut new, false));
             // What the server changes from here on belongs to nobody.
-            track(resource, Some(old), &mut new, options, subresource, tracked, self.clock.now());
+            if tracked == Tracked::Update {
+                self.track(resource, old, &mut new, options, subresource).await;
+            }
             let request = Attributes::write(place, subresource, Some(old), options);
             if !has_own_object(subresource) {
                 self.mutate(&request, &mut new, warnings).await?;

@@ -3,13 +3,13 @@
 use http::HeaderMap;
 use serde_json::Value;
 use setpoint_schema::json_size;
-use setpoint_schema::managed::{self, ApplyError, ApplyRequest};
+use setpoint_schema::managed::ApplyError;
 use setpoint_schema::patch::{self, PatchError};
 
 use super::decode::{media_type, parse_json_naming, parse_yaml_naming};
 use super::modify::Wanted;
 use super::options::{FieldValidation, refuse};
-use super::shape::{Tracked, reset_fields};
+use super::tracked::Tracked;
 use super::{Place, Registry, WriteOptions, Written, patched};
 use crate::catalog::Resource;
 use crate::in_process::BODY_LIMIT;
@@ -140,9 +140,9 @@ impl Registry {
                 result => return result,
             }
         }
-        self.modify(place, subresource, options, |live| {
-            let object = applied(place, subresource, Some(live), intent, options, self)?;
-            Ok(Wanted { object, tracked: Tracked::Apply, warnings: Vec::new() })
+        self.modify(place, subresource, options, |_| {
+            let tracked = Tracked::Intent { force: options.force };
+            Ok(Wanted { object: intent.clone(), tracked, warnings: Vec::new() })
         })
         .await
     }
@@ -164,38 +164,9 @@ impl Registry {
                 ),
             ));
         }
-        let mut object = applied(place, "", None, intent, options, self)?;
+        let mut object = self.applied(place, "", None, intent, options.force, options).await?;
         meta_mut(&mut object).remove("resourceVersion");
-        self.create_tracked(place, object, options, Tracked::Apply).await
-    }
-}
-
-fn applied(
-    place: &Place,
-    subresource: &str,
-    live: Option<&Value>,
-    intent: &Value,
-    options: &WriteOptions,
-    registry: &Registry,
-) -> Result<Value> {
-    let resource = &place.resource;
-    let applied = managed::apply(&ApplyRequest {
-        schema: &resource.schema(),
-        live,
-        intent,
-        manager: &options.manager,
-        force: options.force,
-        subresource,
-        api_version: &resource.api_version(),
-        ignored: &reset_fields(resource, subresource),
-        now: registry.clock.now(),
-    });
-    match applied {
-        Ok(applied) => {
-            bounded(live, &applied.object)?;
-            Ok(applied.object)
-        }
-        Err(error) => Err(apply_refused(&error)),
+        self.create_tracked(place, object, options, Tracked::Done).await
     }
 }
 
@@ -257,7 +228,7 @@ fn check_type(resource: &Resource, intent: &Value) -> Result<()> {
 
 /// Refuses a patch that grows an object over the limit of a request's body. One that is over it already may get smaller,
 /// so that it can be cleaned up.
-fn bounded(before: Option<&Value>, after: &Value) -> Result<()> {
+pub(super) fn bounded(before: Option<&Value>, after: &Value) -> Result<()> {
     let size = json_size(after);
     if size <= BODY_LIMIT || before.is_some_and(|before| size <= json_size(before)) {
         return Ok(());

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::modify::{Wanted, uid_precondition};
-use super::shape::Tracked;
+use super::tracked::Tracked;
 use super::{Answer, DeleteOptions, Place, Registry, WriteOptions, Written};
 use crate::object::{Metadata, fields, meta_mut};
 use crate::object_meta::NameRule;
@@ -48,9 +48,10 @@ impl Registry {
             }
             let mut object = live.clone();
             object["spec"]["nodeName"] = node.as_str().into();
-            let annotations = binding["metadata"]["annotations"].as_object();
-            for (key, value) in annotations.into_iter().flatten() {
-                fields(&mut object["metadata"]["annotations"]).insert(key.clone(), value.clone());
+            for texts in ["annotations", "labels"] {
+                for (key, value) in binding["metadata"][texts].as_object().into_iter().flatten() {
+                    fields(&mut object["metadata"][texts]).insert(key.clone(), value.clone());
+                }
             }
             let condition = json!({
                 "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
@@ -60,7 +61,7 @@ impl Registry {
                 list.retain(|known| known["type"] != "PodScheduled");
                 list.push(condition);
             }
-            Ok(Wanted { object, tracked: Tracked::Apply, warnings: Vec::new() })
+            Ok(Wanted { object, tracked: Tracked::Done, warnings: Vec::new() })
         })
         .await?;
         Ok(done(201))

@@ -148,7 +148,11 @@ pub(super) fn write_warnings(resource: &Resource, object: &Value, old: Option<&V
     if resource.is("discovery.k8s.io", "endpointslices") && object["addressType"] == "FQDN" && old.is_none() {
         return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
     }
-    if old.is_none() { finalizer_warnings(resource, object) } else { Vec::new() }
+    let mut warnings = if old.is_none() { finalizer_warnings(resource, object) } else { Vec::new() };
+    if resource.custom().is_none() {
+        warnings.extend(builtin::warnings(&resource.group, &resource.kind, object, old));
+    }
+    warnings
 }
 
 /// Custom resources may have any finalizer, but those of nobody's domain may clash.

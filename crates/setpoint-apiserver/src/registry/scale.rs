@@ -8,7 +8,8 @@ use setpoint_schema::{FieldSet, Schema};
 
 use super::modify::Wanted;
 use super::patch::{apply_refused, patch_object, require_manager};
-use super::shape::{Tracked, served};
+use super::shape::served;
+use super::tracked::Tracked;
 use super::{Answer, PatchKind, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
 use crate::catalog::Resource;
@@ -96,7 +97,7 @@ impl Registry {
             *scale = body.clone();
             Ok(())
         };
-        self.change_scale(place, options, Tracked::Update, replaced).await
+        self.change_scale(place, options, false, replaced).await
     }
 
     pub(crate) async fn patch_scale(
@@ -112,7 +113,7 @@ impl Registry {
         }
         let patch = super::decode::parse_json(body)?;
         let patched = |scale: &mut Value| patch_object(kind, &place.resource, scale, &patch);
-        self.change_scale(place, options, Tracked::Update, patched).await
+        self.change_scale(place, options, false, patched).await
     }
 
     /// Server-side apply of the number of replicas. Who owns it is asked in terms of the scale, and noted in the object.
@@ -136,14 +137,14 @@ impl Registry {
             *scale = applied.map_err(|error| apply_refused(&error))?.object;
             Ok(())
         };
-        self.change_scale(place, options, Tracked::Apply, merged).await
+        self.change_scale(place, options, true, merged).await
     }
 
     async fn change_scale(
         &self,
         place: &Place,
         options: &WriteOptions,
-        tracked: Tracked,
+        apply: bool,
         change: impl Fn(&mut Value) -> Result<()> + Send + Sync,
     ) -> Result<Written> {
         let resource = &place.resource;
@@ -152,7 +153,7 @@ impl Registry {
             let live = served(resource, &stored);
             let old = scale_of(resource, &live);
             let mut scale = old.clone();
-            if tracked == Tracked::Apply {
+            if apply {
                 scale["metadata"]["managedFields"] = owners_of_replicas(&live, &paths(resource).spec);
             }
             change(&mut scale)?;
@@ -171,8 +172,10 @@ impl Registry {
                     }
                     let mut object = now.clone();
                     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or_default();
-                    if tracked == Tracked::Apply {
-                        let object = self.take_replicas(place, now, replicas, options)?;
+                    if apply {
+                        // From now on the manager owns the number by apply: conflicts are settled.
+                        let object = intent(place, replicas);
+                        let tracked = Tracked::Intent { force: true };
                         return Ok(Wanted { object, tracked, warnings: Vec::new() });
                     }
                     set(&mut object, &paths(resource).spec, replicas);
@@ -197,40 +200,14 @@ impl Registry {
     }
 }
 
-impl Registry {
-    /// The object with its number of replicas, which from now on the manager owns by apply: conflicts are settled.
-    fn take_replicas(
-        &self,
-        place: &Place,
-        live: &Value,
-        replicas: i64,
-        options: &WriteOptions,
-    ) -> Result<Value> {
-        let resource = &place.resource;
-        let mut intent = json!({
-            "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {"name": place.name},
-        });
-        set(&mut intent, &paths(resource).spec, replicas);
-        let applied = managed::apply(&ApplyRequest {
-            schema: &resource.schema(),
-            live: Some(live),
-            intent: &intent,
-            manager: &options.manager,
-            force: true,
-            subresource: "scale",
-            api_version: &resource.api_version(),
-            ignored: &FieldSet::default(),
-            now: self.clock.now(),
-        });
-        let mut object = applied.map_err(|error| apply_refused(&error))?.object;
-        for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-            if entry["subresource"] == "scale" {
-                // As for every scale, upstream loses the time.
-                entry.as_object_mut().and_then(|fields| fields.remove("time"));
-            }
-        }
-        Ok(object)
-    }
+/// The part of an object that says how many replicas it has.
+fn intent(place: &Place, replicas: i64) -> Value {
+    let resource = &place.resource;
+    let mut intent = json!({
+        "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {"name": place.name},
+    });
+    set(&mut intent, &paths(resource).spec, replicas);
+    intent
 }
 
 /// The entries of those who own the number of replicas, as a scale shows them.

@@ -2,15 +2,12 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
 use serde_json::Value;
-use setpoint_schema::managed::{self, UpdateRequest};
 use setpoint_schema::{
     ErrorKind, FieldPath, FieldSet, Schema, UnknownField, fill_null_entries, omit_empty, prune, validate,
     write_zeros,
 };
 
-use super::Registry;
 use super::decode::go::{self, Decoder};
 use super::options::{FieldValidation, WriteOptions};
 use crate::autoscaling;
@@ -20,15 +17,6 @@ use crate::custom;
 use crate::events;
 use crate::status::{Cause, Result, Status};
 use crate::store::Stored;
-
-/// How the managed fields of a write come about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tracked {
-    /// The manager owns what it changed.
-    Update,
-    /// Server-side apply has already set them.
-    Apply,
-}
 
 /// Whether readers of `resource` get the stored bytes as they are.
 pub(crate) fn is_served_as_stored(resource: &Resource, stored: &Stored) -> bool {
@@ -285,60 +273,6 @@ fn without_empty(object: &Value) -> Cow<'_, Value> {
     let mut object = object.clone();
     clean(&mut object);
     Cow::Owned(object)
-}
-
-/// Sets `metadata.managedFields`.
-impl Registry {
-    /// Notes in a new object's managed fields who sets them.
-    pub(crate) fn own(
-        &self,
-        resource: &Resource,
-        object: &mut Value,
-        options: &WriteOptions,
-        subresource: &str,
-    ) {
-        track(resource, None, object, options, subresource, Tracked::Update, self.clock.now());
-    }
-}
-
-/// Notes in the managed fields who sets what.
-pub(super) fn track(
-    resource: &Resource,
-    old: Option<&Value>,
-    new: &mut Value,
-    options: &WriteOptions,
-    subresource: &str,
-    tracked: Tracked,
-    now: Timestamp,
-) {
-    if tracked == Tracked::Apply {
-        return;
-    }
-    let request = UpdateRequest {
-        schema: &resource.schema(),
-        live: old,
-        manager: &options.manager,
-        subresource,
-        api_version: &resource.api_version(),
-        ignored: &reset_fields(resource, subresource),
-        now,
-    };
-    managed::update(&request, new);
-    if subresource == "scale" {
-        forget_times_of_scale(new);
-    }
-}
-
-/// What was scaled is noted without a time (upstream: `ScaleHandler`), and so comes first.
-fn forget_times_of_scale(object: &mut Value) {
-    let Some(entries) = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) else {
-        return;
-    };
-    for entry in entries.iter_mut().filter(|entry| entry["subresource"] == "scale") {
-        entry.as_object_mut().map(|entry| entry.remove("time"));
-    }
-    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-    entries.sort_by_key(|entry| (text(entry, "operation"), text(entry, "time")));
 }
 
 /// The fields that a write to the object or to one of its subresources cannot change (upstream: `GetResetFields`).

@@ -4,7 +4,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    compare::{Comparison, compare},
     conflict::Conflicts,
     declared,
     entries::{self, Entries, EntriesError, Entry, Operation},
@@ -12,6 +11,7 @@ use super::{
     merge::merge,
     remove::remove,
     update,
+    versions::{Comparisons, Needed, Versions},
 };
 use crate::{element::equal, field_set::FieldSet, schema::Schema};
 
@@ -76,9 +76,61 @@ pub enum ApplyError {
 ///
 /// When nothing changes, the object is the live one, times included.
 ///
+/// Fields that a manager owns in another version are taken to have the same names here: see [`apply_in_versions`].
+///
 /// # Errors
 /// [`ApplyError`] says which.
 pub fn apply(request: &ApplyRequest<'_>) -> Result<Applied, ApplyError> {
+    match applied(request, None) {
+        Ok(applied) => Ok(applied),
+        Err(Stopped::Refused(error)) => Err(error),
+        // Nothing is needed where all versions are one.
+        Err(Stopped::Needs(needed)) => {
+            Err(ApplyError::BadRequest(format!("the object is needed in version {}", needed.api_version)))
+        }
+    }
+}
+
+/// As [`apply`], where versions name fields differently.
+///
+/// # Errors
+/// Outside, a conversion that is needed first; inside, why the apply was refused.
+pub fn apply_in_versions(
+    request: &ApplyRequest<'_>,
+    versions: &Versions,
+) -> Result<Result<Applied, ApplyError>, Needed> {
+    match applied(request, Some(versions)) {
+        Ok(applied) => Ok(Ok(applied)),
+        Err(Stopped::Refused(error)) => Ok(Err(error)),
+        Err(Stopped::Needs(needed)) => Err(needed),
+    }
+}
+
+/// Why an apply did not come to its end.
+enum Stopped {
+    Refused(ApplyError),
+    Needs(Needed),
+}
+
+impl<E: Into<ApplyError>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// Why fields could not be merged and taken over.
+enum Unmerged {
+    Conflicts(Conflicts),
+    Needs(Needed),
+}
+
+impl From<Needed> for Unmerged {
+    fn from(needed: Needed) -> Self {
+        Self::Needs(needed)
+    }
+}
+
+fn applied(request: &ApplyRequest<'_>, versions: Option<&Versions>) -> Result<Applied, Stopped> {
     check(request)?;
     let empty = json!({"apiVersion": request.api_version, "kind": request.intent.get("kind")});
     let (live, mut entries) = match request.live {
@@ -90,18 +142,22 @@ pub fn apply(request: &ApplyRequest<'_>) -> Result<Applied, ApplyError> {
             time: Some(entries::format_time(request.now)),
             ..request.entry(BEFORE_FIRST_APPLY, Operation::Update)
         };
-        update::track(request.schema, &empty, live, before, request.ignored, &mut entries);
+        update::track(request.schema, (&empty, live), before, request.ignored, &mut entries, versions)
+            .map_err(Stopped::Needs)?;
     }
-    let result = match merge_owned(request, live, &entries, request.force) {
-        Err(conflicts) if request.manager == "kubectl" => {
+    let result = match merge_owned(request, live, &entries, request.force, versions) {
+        Err(Unmerged::Conflicts(conflicts)) if request.manager == "kubectl" => {
             match last_applied::left_over(request.schema, live, request.api_version, conflicts) {
-                Ok(()) => merge_owned(request, live, &entries, true),
-                Err(conflicts) => Err(conflicts),
+                Ok(()) => merge_owned(request, live, &entries, true, versions),
+                Err(conflicts) => Err(Unmerged::Conflicts(conflicts)),
             }
         }
         result => result,
     };
-    let (mut object, entries) = result.map_err(ApplyError::Conflicts)?;
+    let (mut object, entries) = result.map_err(|unmerged| match unmerged {
+        Unmerged::Conflicts(conflicts) => Stopped::Refused(ApplyError::Conflicts(conflicts)),
+        Unmerged::Needs(needed) => Stopped::Needs(needed),
+    })?;
     if request.manager == "kubectl" {
         last_applied::refresh(&mut object, request.intent);
     }
@@ -162,7 +218,8 @@ fn merge_owned(
     live: &Value,
     entries: &Entries,
     force: bool,
-) -> Result<(Value, Entries), Conflicts> {
+    versions: Option<&Versions>,
+) -> Result<(Value, Entries), Unmerged> {
     let own = request.entry(request.manager, Operation::Apply);
     let mut entries = entries.clone();
     let last = entries.0.iter().position(|entry| entry.is_of(&own)).map(|index| entries.0.remove(index));
@@ -172,12 +229,19 @@ fn merge_owned(
     let merged = merge(request.schema, live, request.intent);
     let object = match &last {
         None => merged,
-        Some(last) => remove_dropped(request.schema, merged, &last.fields, &fields, &entries),
+        Some(last) => remove_dropped(request, merged, last, &fields, &entries, versions)?,
     };
 
     if !entries.0.is_empty() {
-        let comparison = compare(request.schema, live, &object, request.ignored);
-        take_over(&mut entries, &comparison, force)?;
+        let comparisons = Comparisons::of(
+            request.schema,
+            (live, &object),
+            request.api_version,
+            request.ignored,
+            &entries,
+            versions,
+        )?;
+        take_over(&mut entries, &comparisons, force).map_err(Unmerged::Conflicts)?;
     }
 
     entries::strip(&mut fields);
@@ -194,49 +258,100 @@ fn merge_owned(
 
 /// Removes the fields that the manager applied before, applies no more, and that nobody else owns.
 fn remove_dropped(
-    schema: &Schema,
+    request: &ApplyRequest<'_>,
     merged: Value,
-    last: &FieldSet,
+    last: &Entry,
     now: &FieldSet,
     others: &Entries,
-) -> Value {
-    if last.difference(now).is_empty() {
-        return merged;
+    versions: Option<&Versions>,
+) -> Result<Value, Needed> {
+    let own = request.api_version;
+    let elsewhere = last.api_version != own || others.0.iter().any(|entry| entry.api_version != own);
+    if let (true, Some(versions)) = (elsewhere, versions) {
+        return remove_dropped_elsewhere(request, &merged, last, now, others, versions);
+    }
+    if last.fields.difference(now).is_empty() {
+        return Ok(merged);
     }
     let mut owned = now.clone();
     for entry in &others.0 {
         owned.extend(entry.fields.clone());
     }
-    let dropped = last.with_named_fields(schema).difference(&owned.with_named_fields(schema));
-    remove(schema, merged, &dropped)
+    let schema = request.schema;
+    let dropped = last.fields.with_named_fields(schema).difference(&owned.with_named_fields(schema));
+    Ok(remove(schema, merged, &dropped))
 }
 
-/// Takes changed and removed fields from their other owners.
+/// The same where managers use several versions: all that was applied is removed in the version in which it was, and what
+/// managers own is put back in theirs, version by version (upstream: `prune`, `addBackOwnedItems`).
+fn remove_dropped_elsewhere(
+    request: &ApplyRequest<'_>,
+    merged: &Value,
+    last: &Entry,
+    now: &FieldSet,
+    others: &Entries,
+    versions: &Versions,
+) -> Result<Value, Needed> {
+    let Some((mut schema, mut whole)) = versions.get(request.schema, merged, &last.api_version)? else {
+        return Ok(merged.clone());
+    };
+    let mut pruned = remove(&schema, whole.clone(), &last.fields.with_named_fields(&schema));
+    let mut owned: Vec<(&str, FieldSet)> = vec![(&last.api_version, FieldSet::default())];
+    let own = std::iter::once((request.api_version, now));
+    for (version, fields) in others.0.iter().map(|entry| (&*entry.api_version, &entry.fields)).chain(own) {
+        match owned.iter_mut().find(|(known, _)| *known == version) {
+            Some((_, known)) => known.extend(fields.clone()),
+            None => owned.push((version, fields.clone())),
+        }
+    }
+    for (version, fields) in owned {
+        let Some((other, there)) = versions.get(&schema, &whole, version)? else { continue };
+        let Some((_, left)) = versions.get(&schema, &pruned, version)? else { continue };
+        (schema, whole) = (other, there);
+        let kept = FieldSet::of(&schema, &left).union(&fields).with_named_fields(&schema);
+        let gone = FieldSet::of(&schema, &whole).with_named_fields(&schema).difference(&kept);
+        pruned = remove(&schema, whole.clone(), &gone);
+    }
+    let Some((_, mut object)) = versions.get(&schema, &pruned, request.api_version)? else {
+        return Ok(merged.clone());
+    };
+    // No version knows of the entries themselves.
+    if let Some(entries) = merged.pointer("/metadata/managedFields") {
+        object["metadata"]["managedFields"] = entries.clone();
+    }
+    Ok(object)
+}
+
+/// Takes changed and removed fields from their other owners. Owners by a version that is no more lose everything.
 ///
 /// # Errors
 /// The conflicts, when a changed field has another owner and `force` is not set.
 pub(super) fn take_over(
     entries: &mut Entries,
-    comparison: &Comparison,
+    comparisons: &Comparisons,
     force: bool,
 ) -> Result<(), Conflicts> {
     if entries.0.is_empty() {
         return Ok(());
     }
-    let changed = comparison.modified.union(&comparison.added);
     let mut conflicts = Conflicts::default();
     let mut owners: Vec<&Entry> = entries.0.iter().collect();
     owners.sort_by_key(|entry| (&entry.manager, entry.operation, &entry.api_version, &entry.subresource));
     for owner in owners {
-        conflicts.add(owner, &owner.fields.intersection(&changed));
+        if let Some(comparison) = comparisons.in_version(&owner.api_version) {
+            let changed = comparison.modified.union(&comparison.added);
+            conflicts.add(owner, &owner.fields.intersection(&changed));
+        }
     }
     if !force && !conflicts.0.is_empty() {
         return Err(conflicts);
     }
-    for entry in &mut entries.0 {
-        entry.fields.remove_all(&changed);
+    entries.0.retain_mut(|entry| {
+        let Some(comparison) = comparisons.in_version(&entry.api_version) else { return false };
+        entry.fields.remove_all(&comparison.modified);
+        entry.fields.remove_all(&comparison.added);
         entry.fields.remove_all(&comparison.removed);
-    }
-    entries.0.retain(|entry| !entry.fields.is_empty());
+        !entry.fields.is_empty()
+    });
     Ok(())
 }

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::{
     apply::take_over,
-    compare::compare,
     entries::{self, Entries, Entry, Operation},
+    versions::{Comparisons, Needed, Versions},
 };
 use crate::{field_set::FieldSet, schema::Schema};
 
@@ -34,13 +34,36 @@ pub struct UpdateRequest<'a> {
 ///
 /// A client resets the tracking with `managedFields: [{}]`, or `[]` for built-in kinds, and may edit the entries;
 /// entries that it leaves out or breaks are those of the live object. Objects whose entries were reset are not tracked until they are applied.
+///
+/// Fields that a manager owns in another version are taken to have the same names here: see [`update_in_versions`].
 pub fn update(request: &UpdateRequest<'_>, object: &mut Value) {
+    // Nothing is needed where all versions are one.
+    let _ = updated(request, object, None);
+}
+
+/// As [`update`], where versions name fields differently.
+///
+/// # Errors
+/// A conversion that is needed first; the object is as it was.
+pub fn update_in_versions(
+    request: &UpdateRequest<'_>,
+    object: &mut Value,
+    versions: &Versions,
+) -> Result<(), Needed> {
+    updated(request, object, Some(versions))
+}
+
+fn updated(
+    request: &UpdateRequest<'_>,
+    object: &mut Value,
+    versions: Option<&Versions>,
+) -> Result<(), Needed> {
     let sent = entries::take(object);
     let nothing = Value::Object(Map::new());
     let live = request.live.unwrap_or(&nothing);
     let mut entries = starting_entries(request, sent.as_ref());
     if entries.0.is_empty() && request.live.is_some() {
-        return;
+        return Ok(());
     }
     let own = Entry {
         manager: if request.manager.is_empty() { "unknown".into() } else { request.manager.into() },
@@ -51,12 +74,19 @@ pub fn update(request: &UpdateRequest<'_>, object: &mut Value) {
         time: (request.subresource != "scale").then(|| entries::format_time(request.now)),
         fields: FieldSet::default(),
     };
-    track(request.schema, live, object, own, request.ignored, &mut entries);
+    let tracked = track(request.schema, (live, object), own, request.ignored, &mut entries, versions);
+    if let Err(needed) = tracked {
+        if let Some(sent) = sent {
+            object["metadata"]["managedFields"] = sent;
+        }
+        return Err(needed);
+    }
     entries.cap();
     entries.write(object);
     if let Some(live) = request.live {
         entries::keep_times(live, object);
     }
+    Ok(())
 }
 
 fn starting_entries(request: &UpdateRequest<'_>, sent: Option<&Value>) -> Entries {
@@ -77,22 +107,26 @@ fn starting_entries(request: &UpdateRequest<'_>, sent: Option<&Value>) -> Entrie
 }
 
 /// Hands the fields that changed between two objects to `own`, and takes them from all others.
+///
+/// # Errors
+/// A conversion that is needed first.
 pub(super) fn track(
     schema: &Schema,
-    live: &Value,
-    new: &Value,
+    objects: (&Value, &Value),
     own: Entry,
     ignored: &FieldSet,
     entries: &mut Entries,
-) {
-    let comparison = compare(schema, live, new, ignored);
+    versions: Option<&Versions>,
+) -> Result<(), Needed> {
+    let comparisons = Comparisons::of(schema, objects, &own.api_version, ignored, entries, versions)?;
     // With force there are no conflicts.
-    let _ = take_over(entries, &comparison, true);
+    let _ = take_over(entries, &comparisons, true);
+    let comparison = comparisons.into_own();
     let mut fields = comparison.modified;
     fields.extend(comparison.added);
     entries::strip(&mut fields);
     if fields.is_empty() {
-        return;
+        return Ok(());
     }
     match entries.0.iter_mut().find(|entry| entry.is_of(&own)) {
         Some(entry) => {
@@ -101,4 +135,5 @@ pub(super) fn track(
         }
         None => entries.0.push(Entry { fields, ..own }),
     }
+    Ok(())
 }

@@ -3,6 +3,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use setpoint_schema::{ErrorKind, FieldPath};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
 
 use super::errors::{Errors, IMMUTABLE};
 use crate::builtin::{
@@ -84,6 +86,18 @@ fn signer(errors: &mut Errors, path: &FieldPath, name: &str) {
         }
         _ => errors.invalid(path, name, form),
     }
+}
+
+/// The organizations in a request for a certificate, as base64 of PEM.
+///
+/// # Errors
+/// Why it is none.
+pub fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    let der = block(encoded, "CERTIFICATE REQUEST")
+        .ok_or_else(|| "PEM block type must be CERTIFICATE REQUEST".to_owned())?;
+    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
+    let subject = &request.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect())
 }
 
 /// The content of the first PEM block of a kind, in base64 of base64.

@@ -9,7 +9,10 @@ use super::{
     security, selector, volume,
 };
 use crate::{
-    builtin::edit::{copy, list, text},
+    builtin::{
+        edit::{copy, list, text},
+        profiles,
+    },
     object_meta::{NameRule, is_label},
 };
 
@@ -21,6 +24,7 @@ pub fn pod(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         return;
     }
     spec(errors, &new["spec"], &path, &[]);
+    annotations(errors, &new["metadata"], &FieldPath::from("metadata"));
     for key in ["containers", "initContainers"] {
         for (index, container) in list(&new["spec"], key).iter().enumerate() {
             let image = text(container, "image");
@@ -44,7 +48,19 @@ pub fn pod(errors: &mut Errors, new: &Value, old: Option<&Value>) {
 pub fn template(errors: &mut Errors, template: &Value, path: &FieldPath, claims: &[&str]) {
     let metadata = path.child("metadata");
     errors.labels(&metadata.child("labels"), &template["metadata"]["labels"]);
+    annotations(errors, &template["metadata"], &metadata);
     spec(errors, &template["spec"], &path.child("spec"), claims);
+}
+
+/// Annotations that once chose profiles.
+fn annotations(errors: &mut Errors, metadata: &Value, path: &FieldPath) {
+    for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
+        let seccomp = key == profiles::SECCOMP_POD || key.starts_with(profiles::SECCOMP_CONTAINER);
+        let chosen = value.as_str().unwrap_or_default();
+        if seccomp && !profiles::is_seccomp(chosen) {
+            errors.invalid(&path.child("annotations").child(key), chosen, "must be a valid seccomp profile");
+        }
+    }
 }
 
 fn spec(errors: &mut Errors, spec: &Value, path: &FieldPath, claims: &[&str]) {
@@ -55,6 +71,15 @@ fn spec(errors: &mut Errors, spec: &Value, path: &FieldPath, claims: &[&str]) {
     errors.in_range(spec, path, "activeDeadlineSeconds", 1, i64::from(i32::MAX));
     errors.labels(&path.child("nodeSelector"), &spec["nodeSelector"]);
     security::pod(errors, &spec["securityContext"], &path.child("securityContext"));
+    for key in profiles::CONTAINERS {
+        for (index, container) in list(spec, key).iter().enumerate() {
+            let mount = text(&container["securityContext"], "procMount");
+            if mount == "Unmasked" && spec["hostUsers"] != false {
+                let path = path.child(key).index(index).child("securityContext").child("procMount");
+                errors.invalid(&path, mount, "`hostUsers` must be false to use `Unmasked`");
+            }
+        }
+    }
     for key in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
         if !text(spec, key).is_empty() {
             errors.name(&path.child(key), text(spec, key), NameRule::Subdomain);
