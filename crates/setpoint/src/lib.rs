@@ -16,11 +16,14 @@ mod condition;
 mod context;
 mod controller;
 mod decode;
+mod diff;
 mod election;
 mod error;
 mod events;
 mod failures;
 mod fingerprint;
+mod function;
+mod handlers;
 mod health;
 mod key;
 mod logs;
@@ -50,9 +53,12 @@ pub use context::{
     Resource,
 };
 pub use controller::{AnyController, Channel, Controller, Lookup, Trigger, Watch, by_index};
+pub use diff::FieldChange;
 pub use election::{Election, NotLeading, Term};
 pub use error::{Error, Result, Retry};
 pub use failures::{Failure, Failures};
+pub use function::{Function, reconciler};
+pub use handlers::{Handled, Handlers, Update, handlers};
 pub use health::Health;
 pub use k8s_openapi;
 pub use key::{Key, ObjectRef};

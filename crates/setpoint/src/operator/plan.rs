@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 use setpoint_clock::{Clock, Entropy};
 
-use super::changes::{FieldChange, changes};
+use super::changes::changes;
 use super::{Operator, OperatorError};
-use crate::{Ended, Event, Key, Recorder, Report, RequestStack, Runtime, Severity, Write};
+use crate::{Ended, Event, FieldChange, Key, Recorder, Report, RequestStack, Runtime, Severity, Write};
 
 /// Events are part of the reports; nobody else is to see them.
 struct Nobody;

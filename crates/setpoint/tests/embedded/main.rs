@@ -5,6 +5,7 @@ mod apply;
 mod convergence;
 mod failures;
 mod finalizers;
+mod handlers;
 mod mapping;
 mod seen;
 mod sources;
