@@ -202,7 +202,7 @@ impl<V: Validator> Admit for Validating<V> {
             let uid = review.request().uid.clone();
             match self.decide(object, old, &mut review).await {
                 Ok(()) => review.response(&self.kind, &name),
-                Err(failure) => refusing(&uid, failure.status()),
+                Err(failure) => refusing(&uid, &failure.status()),
             }
         }
         .boxed()
@@ -218,7 +218,7 @@ impl<D: Defaulter> Admit for Defaulting<D> {
             let uid = review.request().uid.clone();
             let patch = match self.patch(&original, &mut review).await {
                 Ok(patch) => patch,
-                Err(failure) => return refusing(&uid, failure.status()),
+                Err(failure) => return refusing(&uid, &failure.status()),
             };
             let refused = review.refused();
             let mut response = review.response(&self.kind, &name);

@@ -133,7 +133,7 @@ impl Review {
     /// The `response` of the review.
     pub(super) fn response(self, kind: &Kind, name: &str) -> Value {
         let mut response = match self.refusal(kind, name) {
-            Some(status) => refusing(&self.request.uid, status),
+            Some(status) => refusing(&self.request.uid, &status),
             None => json!({"uid": self.request.uid, "allowed": true}),
         };
         if !self.warnings.is_empty() {
@@ -144,7 +144,7 @@ impl Review {
 }
 
 /// A `response` that refuses.
-pub(super) fn refusing(uid: &str, status: Value) -> Value {
+pub(super) fn refusing(uid: &str, status: &Value) -> Value {
     json!({"uid": uid, "allowed": false, "status": status})
 }
 

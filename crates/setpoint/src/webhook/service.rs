@@ -107,7 +107,7 @@ impl Webhooks {
             return text(StatusCode::NOT_FOUND, format!("no webhook is served at {path}\n"));
         };
         let uid = asked.request.uid.clone();
-        let failed = |code, reason, message: &str| refusing(&uid, status(code, reason, message));
+        let failed = |code, reason, message: &str| refusing(&uid, &status(code, reason, message));
         let admitted = AssertUnwindSafe(webhook.admit.clone().admit(asked)).catch_unwind();
         let response = match tokio::time::timeout_at(deadline, admitted).await {
             Ok(Ok(response)) => response,

@@ -36,11 +36,9 @@ impl Site {
         Self { admin, file, _directory: directory, _serving: Box::new(serving), _api: api }
     }
 
-    /// The example operator with this server's kubeconfig, on a thread that may wait.
-    async fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = program();
-        command.args(arguments).arg("--kubeconfig").arg(&self.file);
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    /// The example operator with this server's kubeconfig. Waits for it; the server has threads of its own.
+    fn run(&self, arguments: &[&str]) -> Output {
+        program().args(arguments).arg("--kubeconfig").arg(&self.file).output().unwrap()
     }
 
     fn websites(&self) -> Api<DynamicObject> {
@@ -59,11 +57,11 @@ const SHOP: &str = "apiVersion: example.com/v1\nkind: Website\nmetadata: {name: 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_tells_what_would_change_and_changes_nothing() {
     let site = Site::new();
-    assert_eq!(site.run(&["install", "--crds"]).await.status.code(), Some(0));
+    assert_eq!(site.run(&["install", "--crds"]).status.code(), Some(0));
     apply(&site.admin, SHOP).await;
     let before = site.websites().get("shop").await.unwrap();
 
-    let plan = stdout(&site.run(&["plan"]).await);
+    let plan = stdout(&site.run(&["plan"]));
     for line in [
         "Website.example.com default/shop (website)",
         "  apply ConfigMap default/shop-page (new)",
@@ -80,7 +78,7 @@ async fn a_plan_tells_what_would_change_and_changes_nothing() {
     let after = site.websites().get("shop").await.unwrap();
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
 
-    let output = site.run(&["plan", "default/shop", "--output", "json", "--detailed-exit-code"]).await;
+    let output = site.run(&["plan", "default/shop", "--output", "json", "--detailed-exit-code"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     let entries: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -89,9 +87,9 @@ async fn a_plan_tells_what_would_change_and_changes_nothing() {
     );
     assert_eq!(entries[0]["waitsFor"], "a change");
 
-    let missing = site.run(&["plan", "default/none"]).await;
+    let missing = site.run(&["plan", "default/none"]);
     assert!(stdout(&missing).contains("default/none (website)\n  does not exist\n"), "{}", stdout(&missing));
-    let unknown = site.run(&["plan", "--controller", "shop"]).await;
+    let unknown = site.run(&["plan", "--controller", "shop"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert_eq!(
         stderr(&unknown),
@@ -102,7 +100,7 @@ async fn a_plan_tells_what_would_change_and_changes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_without_the_crd_says_what_is_missing() {
     let site = Site::new();
-    let output = site.run(&["plan", "--timeout-seconds", "1"]).await;
+    let output = site.run(&["plan", "--timeout-seconds", "1"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(
@@ -115,14 +113,14 @@ async fn a_plan_without_the_crd_says_what_is_missing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_installed_can_be_removed() {
     let site = Site::new();
-    let tried = stderr(&site.run(&["install", "--dry-run", "--crds"]).await);
+    let tried = stderr(&site.run(&["install", "--dry-run", "--crds"]));
     assert_eq!(tried, "CustomResourceDefinition websites.example.com created (dry run)\n");
     let crds: Api<CustomResourceDefinition> = Api::all(site.admin.clone());
     assert!(crds.get_opt("websites.example.com").await.unwrap().is_none());
 
-    let first = stderr(&site.run(&["install", "--namespace", "sites"]).await);
+    let first = stderr(&site.run(&["install", "--namespace", "sites"]));
     assert!(first.contains("Deployment sites/website-operator created\n"), "{first}");
-    let again = stderr(&site.run(&["install", "--namespace", "sites"]).await);
+    let again = stderr(&site.run(&["install", "--namespace", "sites"]));
     assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
 
     // Somebody else owns a field: it is taken only when asked for.
@@ -133,24 +131,24 @@ async fn what_was_installed_can_be_removed() {
         .patch("website-operator", &PatchParams::apply("someone").force(), &Patch::Apply(&theirs))
         .await
         .unwrap();
-    let refused = site.run(&["install", "--namespace", "sites"]).await;
+    let refused = site.run(&["install", "--namespace", "sites"]);
     assert_eq!(refused.status.code(), Some(1));
     let text = stderr(&refused);
     assert!(
         text.contains(".spec.replicas") && text.ends_with("--force-conflicts takes the fields over\n"),
         "{text}"
     );
-    let forced = stderr(&site.run(&["install", "--namespace", "sites", "--force-conflicts"]).await);
+    let forced = stderr(&site.run(&["install", "--namespace", "sites", "--force-conflicts"]));
     assert!(forced.contains("Deployment sites/website-operator configured\n"), "{forced}");
 
     apply(&site.admin, SHOP).await;
-    let kept = stderr(&site.run(&["uninstall", "--namespace", "sites"]).await);
+    let kept = stderr(&site.run(&["uninstall", "--namespace", "sites"]));
     assert!(kept.contains("websites.example.com: the CRD and its 1 object stay\n"), "{kept}");
     assert!(kept.ends_with("Namespace sites stays: others may use it\n"), "{kept}");
     assert!(deployments.get_opt("website-operator").await.unwrap().is_none());
     assert!(site.websites().get_opt("shop").await.unwrap().is_some());
 
-    let gone = stderr(&site.run(&["uninstall", "--namespace", "sites", "--crds"]).await);
+    let gone = stderr(&site.run(&["uninstall", "--namespace", "sites", "--crds"]));
     assert!(gone.contains("websites.example.com: 1 object deleted\n"), "{gone}");
     assert!(gone.contains("Deployment sites/website-operator not found\n"), "{gone}");
     assert!(crds.get_opt("websites.example.com").await.unwrap().is_none());
@@ -161,10 +159,10 @@ async fn what_was_installed_can_be_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_do_not_go_are_named() {
     let site = Site::new();
-    site.run(&["install", "--crds"]).await;
+    site.run(&["install", "--crds"]);
     let held = SHOP.replace("namespace: default}", "namespace: default, finalizers: [example.com/hold]}");
     apply(&site.admin, &held).await;
-    let output = site.run(&["uninstall", "--crds", "--timeout-seconds", "1"]).await;
+    let output = site.run(&["uninstall", "--crds", "--timeout-seconds", "1"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(
