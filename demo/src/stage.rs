@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use setpoint_apiserver::Serving;
+use setpoint_apiserver::{ApiServer, Serving};
 use setpoint_cluster::kubelet::Signal;
 use setpoint_node::{
     JoinOptions, Machine, MachineOptions, ProcessCluster, ProcessNodes, Sandbox, TemporaryFolder,
@@ -61,6 +61,7 @@ pub(crate) fn enter() -> Result<Place, Failure> {
 /// The running cluster.
 pub(crate) struct Stage {
     env: TestEnv,
+    api: ApiServer,
     machine: Machine,
     url: String,
     _serving: Vec<Serving>,
@@ -81,6 +82,7 @@ impl Stage {
         let url = format!("https://{address}");
         let outcome = format!("API server at {url}, its controllers and {}", nodes.names().join(", "));
         let stage = Self {
+            api: cluster.api().clone(),
             env: TestEnv::around(cluster),
             machine,
             url,
@@ -99,7 +101,7 @@ impl Stage {
 
     /// The revision of the newest write.
     pub(crate) fn revision(&self) -> u64 {
-        self.env.cluster().api().revision()
+        self.api.revision()
     }
 
     /// Kills the server of a pod with SIGKILL.
@@ -129,7 +131,7 @@ impl Stage {
     /// A client over HTTPS that has nothing but this token.
     async fn client_with(&self, token: String) -> Result<Client, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::Cluster(error.to_string());
-        let text = self.env.cluster().api().kubeconfig(&self.url).map_err(|error| failed(&error))?;
+        let text = self.api.kubeconfig(&self.url).map_err(|error| failed(&error))?;
         let mut document: serde_json::Value = serde_json::from_str(&text)?;
         document["users"][0]["user"]["token"] = token.into();
         let kubeconfig: Kubeconfig = serde_json::from_value(document)?;

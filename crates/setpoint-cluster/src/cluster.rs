@@ -207,7 +207,7 @@ fn built_in(api: &ApiServer, volumes: &Path) -> Controllers {
         .for_each_kind(move |used| GarbageCollector::for_kind(used, &graph).map(Into::into))
 }
 
-async fn create_default_class(client: &Client) -> kube::Result<()> {
+pub(crate) async fn create_default_class(client: &Client) -> kube::Result<()> {
     let classes: kube::Api<k8s_openapi::api::storage::v1::StorageClass> = kube::Api::all(client.clone());
     match classes.create(&kube::api::PostParams::default(), &volumes::default_class()).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use setpoint::{AnyController, Runtime};
-use setpoint_apiserver::{FirstUses, ResourceName};
+use setpoint_apiserver::ResourceName;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -45,8 +45,13 @@ impl Controllers {
         self
     }
 
-    /// Runs until `stop` is cancelled; dropping it drops all controllers at once.
-    pub(crate) async fn run(mut self, mut uses: FirstUses, runtime: Runtime, stop: CancellationToken) {
+    /// Runs until `stop` is cancelled; dropping it drops all controllers at once. `uses` tells each kind that is used.
+    pub(crate) async fn run(
+        mut self,
+        mut uses: impl Stream<Item = ResourceName> + Unpin,
+        runtime: Runtime,
+        stop: CancellationToken,
+    ) {
         let mut running = JoinSet::new();
         // What runs for each kind ends with the version that it watches.
         let mut versions: BTreeMap<(String, String), CancellationToken> = BTreeMap::new();

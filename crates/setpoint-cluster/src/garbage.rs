@@ -20,6 +20,9 @@ use setpoint_apiserver::ResourceName;
 use decide::{Owner, Propagation, Step};
 pub(crate) use graph::Graph;
 
+/// When to ask again for an owner whose kind is not watched yet.
+const UNSEEN: Duration = Duration::from_secs(1);
+
 /// An object of any kind, as far as garbage collection knows it.
 type Metadata = PartialObjectMeta<DynamicObject>;
 
@@ -146,6 +149,8 @@ impl Reconciler for GarbageCollector {
         if step != Step::Keep {
             tracing::debug!(object = %key, kind = %self.kind, ?step, "garbage collection");
         }
+        // An owner that no watch has shown yet can go without telling anybody.
+        let unseen = step == Step::Keep && self.graph.lacks_owner_of(meta);
         // Our own writes to this object are no news to its controller, but they are to the graph: look again.
         let again = matches!(step, Step::Delete(_) | Step::DropOwners(_) | Step::Unblock);
         match step {
@@ -185,6 +190,10 @@ impl Reconciler for GarbageCollector {
                 cx.resource::<Metadata>(&self.resource).patch(&key, Patch::Merge(patch)).await?;
             }
         }
-        Ok(if again { Action::requeue(Duration::ZERO) } else { Action::await_change() })
+        Ok(match (again, unseen) {
+            (true, _) => Action::requeue(Duration::ZERO),
+            (_, true) => Action::requeue(UNSEEN),
+            _ => Action::await_change(),
+        })
     }
 }

@@ -11,6 +11,7 @@
 //! kind is used. The kubelet is generic over [`kubelet::Runtime`]; [`HollowRuntime`] runs nothing and follows a
 //! script, so that a whole cluster works in simulated time.
 
+mod attached;
 mod cluster;
 mod controllers;
 mod endpoints;
@@ -28,6 +29,7 @@ mod statefulset;
 mod unreachable;
 mod volumes;
 
+pub use attached::Attached;
 pub use cluster::{Cluster, ClusterBuilder};
 pub use hollow::{Behaviour, ExecAnswer, HollowRuntime, Run};
 pub use setpoint_apiserver::{ApiServer, Identity};

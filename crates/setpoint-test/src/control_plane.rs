@@ -1,8 +1,8 @@
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use http::Uri;
@@ -49,7 +49,7 @@ pub enum ControlPlaneError {
     #[error("no client for the API server: {0}")]
     Client(#[from] kube::Error),
     /// It does not run.
-    #[error("kube-apiserver ended at once ({status}); its log ends:\n{log}")]
+    #[error("kube-apiserver or etcd ended at once ({status}); the log of kube-apiserver ends:\n{log}")]
     Ended {
         /// How it ended.
         status: ExitStatus,
@@ -70,12 +70,15 @@ pub enum ControlPlaneError {
 ///
 /// What they are for: to check against Kubernetes itself what was tested on the embedded cluster. As in
 /// envtest there are no controllers: nothing is collected, namespaces stay `Terminating`. Both processes are
-/// killed when this value is dropped. Their time is the machine's: don't use them under a paused clock.
+/// killed when this value is dropped, and also when this process ends without dropping it, however that happens.
+/// Their time is the machine's: don't use them under a paused clock.
 #[derive(Debug)]
 pub struct ControlPlane {
     // Dropped in this order: the API server first, the folder last.
     kube_apiserver: Process,
-    _etcd: Process,
+    etcd: Process,
+    // Before the folder, which it would remove too.
+    _watchdog: Watchdog,
     folder: TempDir,
     url: Uri,
 }
@@ -142,9 +145,11 @@ impl ControlPlane {
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
             ],
         )?;
+        let watchdog = Watchdog::start(&[&kube_apiserver, &etcd], folder.path())?;
         let mut started = Self {
             kube_apiserver,
-            _etcd: etcd,
+            etcd,
+            _watchdog: watchdog,
             folder,
             url: format!("https://127.0.0.1:{port}")
                 .parse()
@@ -152,8 +157,10 @@ impl ControlPlane {
         };
         let client = started.client()?;
         let ready = eventually("kube-apiserver to be ready", BOUND, async || {
-            if let Ok(Some(status)) = started.kube_apiserver.0.try_wait() {
-                return Ok(Err(status));
+            for process in [&mut started.kube_apiserver, &mut started.etcd] {
+                if let Ok(Some(status)) = process.0.try_wait() {
+                    return Ok(Err(status));
+                }
             }
             let request =
                 http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
@@ -181,11 +188,18 @@ impl ControlPlane {
     /// # Errors
     /// When no TLS connection can be set up at all.
     pub fn client(&self) -> Result<Client, kube::Error> {
+        Client::try_from(self.config())
+    }
+
+    /// How to connect with all rights.
+    pub fn config(&self) -> Config {
         let mut config = Config::new(self.url.clone());
         // It makes its certificate itself at its start.
         config.accept_invalid_certs = true;
         config.auth_info.token = Some(TOKEN.to_owned().into());
-        Client::try_from(config)
+        // Its own retries would hide what the API server says.
+        config.default_retry = false;
+        config
     }
 
     /// The end of kube-apiserver's log.
@@ -227,6 +241,45 @@ impl Drop for Process {
         // Fails only when it has ended already.
         drop(self.0.kill());
         drop(self.0.wait());
+    }
+}
+
+/// Ends processes and removes their folder when this process has ended without doing so: killed, or by a static that is
+/// never dropped.
+#[derive(Debug)]
+struct Watchdog {
+    shell: Child,
+    /// Its end of file is the end of this process.
+    alive: Option<ChildStdin>,
+}
+
+impl Watchdog {
+    /// A line says that there is nothing left to do. Signals for the whole group are for the others.
+    const SCRIPT: &str = "trap '' INT TERM HUP; read -r _ && exit 0; folder=$1; shift; kill -9 \"$@\"; \
+                          sleep 1; rm -rf \"$folder\"";
+
+    fn start(processes: &[&Process], folder: &Path) -> Result<Self, ControlPlaneError> {
+        let pids = processes.iter().map(|process| process.0.id().to_string());
+        let mut shell = Command::new("sh")
+            .args(["-c", Self::SCRIPT, "watchdog"])
+            .arg(folder)
+            .args(pids)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(machine("start sh"))?;
+        let alive = shell.stdin.take();
+        Ok(Self { shell, alive })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some(mut alive) = self.alive.take() {
+            drop(alive.write_all(b"done\n"));
+        }
+        drop(self.shell.wait());
     }
 }
 

@@ -1,18 +1,31 @@
 //! The test kit for operators.
 //!
 //! ```text
-//! TestEnv::embedded() ──▶ setpoint-cluster in this process ──▶ clients (all rights, or as a ServiceAccount)
-//!        │ run(operator): CRDs, derived RBAC, its own ServiceAccount  │
-//!        ▼                                                           ▼
-//!     Running                    eventually("…", bound, probe): says what it saw last when the bound is over
+//! TestEnv::start() ── SETPOINT_TEST_SERVER ─┬─▶ embedded: setpoint-cluster in this process
+//!        │                                  ├─▶ binaries: kube-apiserver and etcd, started for the test
+//!        │                                  └─▶ existing: the kubeconfig's cluster
+//!        ├─ run(operator): CRDs, derived RBAC, its own ServiceAccount ─▶ Running: stops, and tells refused rights
+//!        ├─ reconcile(controller, key): one object, once ─▶ Pass: action, writes, events, causes
+//!        └─ wait_for(…): says what it saw last when the bound is over
 //!
-//! ControlPlane::start(KUBEBUILDER_ASSETS) ──▶ a real kube-apiserver and etcd, to check against
+//! Faults::new().under(operator): fail, delay, lose, freeze, crash after the n-th write
 //! ```
 
 mod control_plane;
 mod env;
+mod faults;
+mod pass;
+mod request;
+mod rights;
+mod server;
 mod wait;
+mod witness;
 
 pub use control_plane::{ControlPlane, ControlPlaneError};
 pub use env::{EnvError, OPERATOR_NAMESPACE, Running, TestEnv};
+pub use faults::{Fault, Faults, Faulty, Requests};
+pub use pass::Pass;
+pub use request::ApiRequest;
+pub use server::TestServer;
 pub use wait::{Seen, WaitError, eventually, throughout};
+pub use witness::Sent;

@@ -1,4 +1,10 @@
 //! The README's test, of the README's operator, and what else most tests of an operator are made of.
+//!
+//! The same on a real API server:
+//!
+//! ```console
+//! SETPOINT_TEST_SERVER=binaries KUBEBUILDER_ASSETS=/path cargo test -p setpoint-test
+//! ```
 
 use std::sync::Arc;
 
@@ -16,7 +22,7 @@ mod website;
 
 #[tokio::test(start_paused = true)]
 async fn a_website_gets_its_page() {
-    let env = TestEnv::embedded().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let running = env.run(website::operator()).await.unwrap();
     env.apply(json!({
         "apiVersion": "example.com/v1",
@@ -54,7 +60,7 @@ fn says(wanted: &str) -> impl Fn(&ConfigMap) -> Seen<()> {
 
 #[tokio::test(start_paused = true)]
 async fn the_page_follows_and_goes() {
-    let env = TestEnv::embedded().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let running = env.run(website::operator()).await.unwrap();
     for text in ["hello", "bye"] {
         env.apply(website(text)).await.unwrap();
@@ -88,7 +94,8 @@ impl Reconciler for Nosy {
 
 #[tokio::test(start_paused = true)]
 async fn rights_that_were_not_declared_are_refused() {
-    let env = TestEnv::embedded().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.allow_refusals();
     let nosy = Operator::new("nosy").crd::<Website>().controller(Controller::new(Nosy).owns::<ConfigMap>());
     let _running = env.run(nosy).await.unwrap();
     env.apply(website("hello")).await.unwrap();
@@ -118,7 +125,7 @@ impl Reconciler for Stuck {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_vain_says_what_fails_in_the_operator() {
-    let env = TestEnv::embedded().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let stuck = Operator::new("stuck").crd::<Website>().controller(Controller::new(Stuck));
     let _running = env.run(stuck).await.unwrap();
     env.apply(website("hello")).await.unwrap();

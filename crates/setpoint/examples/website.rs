@@ -20,7 +20,7 @@ use setpoint::{Action, Context, Controller, Event, Operator, Reconciler, Result}
 #[kube(group = "example.com", version = "v1", kind = "Website", namespaced, status = "WebsiteStatus")]
 pub struct WebsiteSpec {
     /// The text of the page.
-    text: String,
+    pub text: String,
 }
 
 /// What was done for a Website.
@@ -28,10 +28,11 @@ pub struct WebsiteSpec {
 #[serde(rename_all = "camelCase")]
 pub struct WebsiteStatus {
     /// The ConfigMap that holds the page.
-    page: Option<String>,
+    pub page: Option<String>,
 }
 
-struct Web;
+/// Writes the page of each Website.
+pub struct Web;
 
 impl Reconciler for Web {
     type Object = Website;

@@ -322,7 +322,8 @@ impl<R: Reconciler> fmt::Debug for Controller<R> {
     }
 }
 
-/// A controller of whatever type, ready to run.
+/// A controller of whatever type, ready to run. A clone is the same controller, with the same reconciler.
+#[derive(Clone)]
 pub struct AnyController {
     name: String,
     kind: Kind,

@@ -53,6 +53,12 @@ impl Graph {
         self.0.lock().absent.iter().any(|known| known == uid)
     }
 
+    /// Whether an owner of this object has not been seen.
+    pub(super) fn lacks_owner_of(&self, meta: &ObjectMeta) -> bool {
+        let state = self.0.lock();
+        owners(meta).iter().any(|owner| !state.members.contains_key(owner))
+    }
+
     /// What is known of the object with this UID.
     pub(super) fn get(&self, uid: &str) -> Option<Arc<ObjectMeta>> {
         self.0.lock().members.get(uid).map(|member| Arc::clone(&member.meta))

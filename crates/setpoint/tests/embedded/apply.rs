@@ -252,14 +252,14 @@ async fn a_dry_run_changes_nothing() {
     }
     let world = World::new().await;
     world.create_site("a", "x").await;
-    let revision = world.api.revision();
+    let versions = world.versions().await;
     let runtime = Runtime::builder(world.client.clone()).dry_run(true).build();
     let stop = tokio_util::sync::CancellationToken::new();
     let controller = setpoint::AnyController::from(Controller::new(Plan).owns::<ConfigMap>());
     let running = tokio::spawn(controller.run(runtime, stop.clone()));
     settle().await;
     assert!(world.requests().iter().any(|request| request.starts_with("PATCH")));
-    assert_eq!(world.api.revision(), revision);
+    assert_eq!(world.versions().await, versions);
     stop.cancel();
     running.await.unwrap().unwrap();
 }
@@ -282,13 +282,17 @@ async fn only_the_namespaces_in_scope_are_watched() {
         }
     }
     let world = World::new().await;
-    for namespace in ["default", "kube-system", "kube-public"] {
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    for namespace in ["team-a", "team-b", "team-c"] {
+        let mut made = Namespace::default();
+        made.metadata.name = Some(namespace.to_owned());
+        namespaces.create(&PostParams::default(), &made).await.unwrap();
         let api: Api<ConfigMap> = Api::namespaced(world.client.clone(), namespace);
         let mut map = ConfigMap::default();
         map.metadata.name = Some("m".to_owned());
         api.create(&PostParams::default(), &map).await.unwrap();
     }
-    let scope = setpoint::Scope::parse("default, kube-system");
+    let scope = setpoint::Scope::parse("team-a, team-b");
     let runtime = Runtime::builder(world.client.clone()).scope(scope).build();
     let stop = tokio_util::sync::CancellationToken::new();
     let controller = Controller::new(Names::default())
@@ -298,7 +302,7 @@ async fn only_the_namespaces_in_scope_are_watched() {
     settle().await;
     let mut seen = names.0.lock().clone();
     seen.sort();
-    assert_eq!(seen, ["default/m 1 2 0", "kube-system/m 1 2 0"]);
+    assert_eq!(seen, ["team-a/m 1 2 0", "team-b/m 1 2 0"]);
     assert_eq!(runtime.caches().health().len(), 3, "two for ConfigMaps, one for nodes");
     stop.cancel();
     running.await.unwrap().unwrap();

@@ -125,11 +125,11 @@ async fn an_object_that_cannot_be_decoded_says_so_in_a_condition_until_it_can() 
     assert!(seen.len() == 1 && seen[0].starts_with(expected), "{seen:?}");
 
     // Said once: neither later passes nor a restart say it again.
-    let revision = world.api.revision();
+    let versions = world.versions().await;
     world.stop().await;
     world.start(controller());
     settle().await;
-    assert_eq!(world.api.revision(), revision);
+    assert_eq!(world.versions().await, versions);
 
     // What is wrong may change, and others' conditions stay.
     let theirs = json!({ "apiVersion": "example.com/v1", "kind": "Website", "status": { "conditions": [{

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
@@ -13,7 +12,7 @@ use setpoint::{
 use tokio_util::sync::CancellationToken;
 
 use crate::seen::Seen;
-use crate::world::{Website, WebsiteSpec, World, settle};
+use crate::world::{Website, WebsiteSpec, World, later, settle};
 
 #[tokio::test(start_paused = true)]
 async fn an_index_maps_changes_of_another_kind() {
@@ -49,7 +48,7 @@ async fn sources_trigger_now_and_later() {
     let controller = Controller::new(Seen::default()).source(|| {
         let key = || Key::new("default", "a");
         let now = Trigger::from((key(), Cause::source("called")));
-        let later = Trigger::later(key(), Cause::source("clock"), Duration::from_secs(60));
+        let later = Trigger::later(key(), Cause::source("clock"), later());
         futures::stream::iter([now, later]).chain(futures::stream::pending())
     });
     world.create_site("a", "x").await;

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint::{AnyController, Event, Recorder, Runtime};
 use setpoint_apiserver::{ApiServer, Identity};
+use setpoint_test::{TestEnv, TestServer};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower::{BoxError, Service as _};
+use tower::BoxError;
 
 /// A page to serve.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -36,13 +38,21 @@ pub struct WebsiteStatus {
 }
 
 /// An API server, a client whose requests are written down, and controllers.
+///
+/// The server is the embedded one in simulated time, or the one that `SETPOINT_TEST_SERVER` names, in real time.
 pub struct World {
-    pub api: ApiServer,
+    server: Server,
     pub client: Client,
     wire: Arc<Wire>,
     pub events: Arc<Events>,
     stop: CancellationToken,
     running: Vec<JoinHandle<()>>,
+}
+
+/// Where the requests go.
+enum Server {
+    Embedded(ApiServer),
+    Other(Box<TestEnv>),
 }
 
 /// What happens between client and server.
@@ -75,19 +85,24 @@ impl Events {
 impl World {
     /// A fresh server that knows Websites.
     pub async fn new() -> Self {
-        let api = ApiServer::builder()
-            .clock(setpoint_clock::Clock::at(jiff::Timestamp::UNIX_EPOCH))
-            .entropy(setpoint_clock::Entropy::seeded(1))
-            .build();
+        let server = if is_simulated() {
+            let api = ApiServer::builder()
+                .clock(setpoint_clock::Clock::at(jiff::Timestamp::UNIX_EPOCH))
+                .entropy(setpoint_clock::Entropy::seeded(1))
+                .build();
+            Server::Embedded(api)
+        } else {
+            Server::Other(Box::new(TestEnv::without_controllers().await.unwrap()))
+        };
         let wire = Arc::new(Wire {
             begun: tokio::time::Instant::now(),
             requests: Mutex::default(),
             transcript: Mutex::default(),
             lose_next_answer: AtomicBool::new(false),
         });
-        let client = connect(&api, &wire);
+        let client = connect(&server, &wire);
         let world = Self {
-            api,
+            server,
             client,
             wire,
             events: Arc::default(),
@@ -120,7 +135,7 @@ impl World {
 
     /// A runtime with caches of its own.
     pub fn runtime(&self) -> Runtime {
-        Runtime::builder(connect(&self.api, &self.wire))
+        Runtime::builder(connect(&self.server, &self.wire))
             .recorder(Arc::clone(&self.events) as Arc<dyn Recorder>)
             .clock(setpoint_clock::Clock::at(jiff::Timestamp::UNIX_EPOCH))
             .entropy(setpoint_clock::Entropy::seeded(7))
@@ -145,6 +160,27 @@ impl World {
     /// Requests other than watches since the last call, as `METHOD path`.
     pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.wire.requests.lock())
+    }
+
+    /// The versions of everything in the namespace `default`: the same as long as nothing is written.
+    pub async fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        for collection in [
+            "/apis/example.com/v1/namespaces/default/websites",
+            "/api/v1/namespaces/default/configmaps",
+            "/api/v1/namespaces/default/secrets",
+            "/apis/apps/v1/namespaces/default/statefulsets",
+        ] {
+            let request = Request::get(collection).body(Vec::new()).unwrap();
+            // Not written down.
+            let list: Value = self.server.client().request(request).await.unwrap();
+            for object in list["items"].as_array().unwrap() {
+                let metadata = &object["metadata"];
+                let name = format!("{collection}/{}", metadata["name"].as_str().unwrap());
+                versions.insert(name, metadata["resourceVersion"].as_str().unwrap().to_owned());
+            }
+        }
+        versions
     }
 
     /// Every request since the beginning, with its time.
@@ -220,9 +256,25 @@ pub fn page(site: &Website) -> ConfigMap {
     }
 }
 
+/// Whether time is simulated: an hour takes none.
+pub fn is_simulated() -> bool {
+    TestServer::from_env().unwrap() == TestServer::Embedded
+}
+
 /// Time passes until nothing happens any more.
 pub async fn settle() {
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    pass(Duration::from_secs(30)).await;
+}
+
+/// When one [`settle`] is over, and two are not.
+pub fn later() -> Duration {
+    if is_simulated() { Duration::from_secs(60) } else { Duration::from_secs(3) }
+}
+
+/// Time passes; in real time not more than what a server needs for what is under way.
+pub async fn pass(time: Duration) {
+    let most = if is_simulated() { Duration::MAX } else { Duration::from_secs(2) };
+    tokio::time::sleep(time.min(most)).await;
 }
 
 /// Waits for a state, up to a minute of simulated time, and says what it saw last.
@@ -241,10 +293,19 @@ pub async fn eventually<T, E: Debug, F: Future<Output = Result<T, E>>>(
     panic!("not within a minute: {what}; last seen: {last:#?}")
 }
 
-fn connect(api: &ApiServer, wire: &Arc<Wire>) -> Client {
-    let (service, wire) = (api.service(Identity::admin()), Arc::clone(wire));
+impl Server {
+    fn client(&self) -> Client {
+        match self {
+            Self::Embedded(api) => Client::new(api.service(Identity::admin()), "default"),
+            Self::Other(env) => env.client(),
+        }
+    }
+}
+
+fn connect(server: &Server, wire: &Arc<Wire>) -> Client {
+    let (client, wire) = (server.client(), Arc::clone(wire));
     let recorded = tower::service_fn(move |request: Request<Body>| {
-        let (mut service, wire) = (service.clone(), Arc::clone(&wire));
+        let (client, wire) = (client.clone(), Arc::clone(&wire));
         async move {
             let line = format!(
                 "{:?} {} {}",
@@ -258,11 +319,11 @@ fn connect(api: &ApiServer, wire: &Arc<Wire>) -> Client {
             if !query.contains("watch=1") {
                 wire.requests.lock().push(format!("{} {}", request.method(), request.uri().path()));
             }
-            let answer = service.call(request).await.map_err(|error| BoxError::from(format!("{error}")))?;
+            let answer = client.send(request).await?;
             if write && wire.lose_next_answer.swap(false, Ordering::Relaxed) {
                 return Err(BoxError::from("connection reset"));
             }
-            Ok(answer)
+            Ok::<_, BoxError>(answer)
         }
     });
     Client::new(recorded, "default")
