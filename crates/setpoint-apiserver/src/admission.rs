@@ -35,6 +35,7 @@ mod webhooks;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use setpoint_schema::managed::Entries;
 
 pub(crate) use self::expressions::environment;
 pub(crate) use self::policy::Cache as CompiledPolicies;
@@ -43,7 +44,7 @@ pub(crate) use self::staying::{protect_storage, tolerate_failing_nodes};
 use self::webhooks::Reinvocation;
 use crate::catalog::Resource;
 use crate::identity::Identity;
-use crate::object::Metadata;
+use crate::object::{Metadata, meta_mut};
 use crate::registry::{DeleteOptions, Place, Registry, WriteOptions};
 use crate::status::{Result, Status};
 
@@ -197,6 +198,19 @@ impl<'a> ObjectKind<'a> {
     }
 }
 
+/// Gives an object back the managed fields that it had `before`, with a warning, where mutations left none that can be read
+/// (upstream: `managedFieldsValidatingAdmissionController`).
+fn keep_managed_fields(object: &mut Value, before: Value) -> Option<String> {
+    let why = Entries::of(object).err()?;
+    match before {
+        Value::Null => drop(meta_mut(object).remove("managedFields")),
+        before => drop(meta_mut(object).insert("managedFields".to_owned(), before)),
+    }
+    Some(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {why}"
+    ))
+}
+
 impl Registry {
     /// The mutating place: may change `object`, or refuse the request. `warnings` go into the answer, also into that of a refusal.
     ///
@@ -215,6 +229,8 @@ impl Registry {
             self.ask_mutating_webhooks(request, object, warnings, &mut webhooks).await?;
             // What a webhook changed has everything asked once more.
             if !policies.again(webhooks.again()) {
+                let before = policies.managed_before().or_else(|| webhooks.managed_before());
+                warnings.extend(before.and_then(|before| keep_managed_fields(object, before)));
                 return Ok(());
             }
         }

@@ -15,6 +15,7 @@ use crate::authz::{Attributes, authorize, denial_of};
 use crate::body::Body;
 use crate::catalog::Resource;
 use crate::containers;
+use crate::deadline;
 use crate::discovery;
 use crate::identity::Identity;
 use crate::impersonation::impersonate;
@@ -70,6 +71,7 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query());
     let target = Target::of(&parts.method, parts.uri.path(), &query)?;
+    let limit = deadline::of(&target, &query)?;
     let inner = &*api.inner;
     let posed = asking(user, &parts, &target, &query, |asked| {
         impersonate(asked, &parts.headers, &inner.last_modes, &inner.registry)
@@ -90,7 +92,7 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
         namespace: if resource.namespaced { request.namespace.clone() } else { String::new() },
         name: request.name.clone(),
     };
-    let form = if is_stream(&request) {
+    let form = if request.is_stream() {
         Form::json()
     } else {
         Form::of(&request, &resource, &parts.headers, &query)?
@@ -99,7 +101,12 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
         Some(custom) => custom.deprecation.clone(),
         None => deprecated(&resource).map(str::to_owned),
     };
-    let answer = Call { inner, user, request, query, parts, body, form, place }.answer().await;
+    let call = Call { inner, user, request, query, parts, body, form, place }.answer();
+    let answer = match limit {
+        // What it waits for, a webhook or a disk, may take longer than the client does.
+        Some(limit) => tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(Status::timeout())),
+        None => call.await,
+    };
     match (answer, deprecation) {
         (Ok(mut response), Some(text)) => {
             warn(&mut response, &text);
@@ -119,10 +126,6 @@ fn deprecated(resource: &Resource) -> Option<&'static str> {
         ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
         _ => None,
     }
-}
-
-fn is_stream(request: &ResourceRequest) -> bool {
-    matches!(request.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
 }
 
 /// Gives `then` what a request asks for, in the words of authorization.

@@ -22,6 +22,7 @@ mod certificates;
 mod client_certificates;
 mod containers;
 mod custom;
+mod deadline;
 mod discovery;
 mod dispatch;
 mod events;

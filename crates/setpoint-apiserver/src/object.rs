@@ -82,3 +82,16 @@ pub(crate) fn timestamp(at: Timestamp) -> String {
     // Printing RFC 3339 takes a fraction of what a format of one's own does.
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
+
+/// The type that Go gives to a decoded JSON value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}

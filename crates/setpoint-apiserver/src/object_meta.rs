@@ -99,13 +99,16 @@ pub(crate) fn check_qualified(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     match prefix {
         Some("") => errors.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) if prefix.len() > 253 => {
+            errors.push("prefix part must be no more than 253 bytes".to_owned());
+        }
         Some(prefix) if !is_subdomain(prefix) => errors.push(format!("prefix part {SUBDOMAIN}")),
         _ => {}
     }
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        errors.push("name part must be no more than 63 characters".to_owned());
+        errors.push("name part must be no more than 63 bytes".to_owned());
     }
     if !is_name_part(name) {
         errors.push(QUALIFIED.to_owned());
@@ -141,7 +144,7 @@ pub(crate) fn validate(object: &Value, resource: &Resource) -> Vec<Cause> {
         causes.push(Cause::forbidden("metadata.namespace", "not allowed on this type"));
     }
     labels(&object["metadata"]["labels"], "metadata.labels", &mut causes);
-    annotations(&object["metadata"]["annotations"], &mut causes);
+    annotations(&object["metadata"]["annotations"], "metadata.annotations", &mut causes);
     owners(&object["metadata"]["ownerReferences"], &mut causes);
     if ["orphan", "foregroundDeletion"].iter().all(|name| object.finalizers().contains(name)) {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
@@ -168,7 +171,7 @@ pub(crate) fn labels(labels: &Value, field: &str, causes: &mut Vec<Cause>) {
         }
         let Some(text) = value.as_str() else { continue };
         if text.len() > 63 {
-            causes.push(Cause::invalid(field, value, "must be no more than 63 characters"));
+            causes.push(Cause::invalid(field, value, "must be no more than 63 bytes"));
         }
         if !is_label_value(text) {
             causes.push(Cause::invalid(field, value, LABEL_VALUE));
@@ -176,11 +179,12 @@ pub(crate) fn labels(labels: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
+/// Checks a map of annotations at `field`.
+pub(crate) fn annotations(annotations: &Value, field: &str, causes: &mut Vec<Cause>) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         for error in check_qualified(&key.to_lowercase()) {
-            causes.push(Cause::invalid("metadata.annotations", &json!(key), &error));
+            causes.push(Cause::invalid(field, &json!(key), &error));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
@@ -188,7 +192,7 @@ fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause {
             reason: "FieldValueTooLong".to_owned(),
             message: format!("Too long: may not be more than {ANNOTATIONS_LIMIT} bytes"),
-            field: "metadata.annotations".to_owned(),
+            field: field.to_owned(),
         });
     }
 }

@@ -303,6 +303,13 @@ pub(crate) fn failure(status: &Status, form: &Form) -> Response<Body> {
         let body = Body::from(Bytes::from(format!("{}\n", status.message)));
         return respond(status.code, "text/plain; charset=utf-8", body);
     }
+    if status.is_timeout() {
+        let message = Value::from(status.message.as_str());
+        let body = format!(
+            "{{\"metadata\":{{}},\"status\":\"Failure\",\"message\":{message},\"reason\":\"Timeout\",\"details\":{{}},\"code\":504}}\n"
+        );
+        return respond(status.code, "text/plain; charset=utf-8", Body::from(Bytes::from(body)));
+    }
     let mut response = form.value(status.code, &status.to_value());
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());

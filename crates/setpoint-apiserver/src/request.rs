@@ -30,6 +30,13 @@ pub(crate) struct ResourceRequest {
     pub(crate) rest: String,
 }
 
+impl ResourceRequest {
+    /// Whether it is about a pod's or service's own streams, which last as long as they like.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
+    }
+}
+
 impl Target {
     /// Reads method and path; the query decides between `list` and `watch`.
     pub(crate) fn of(method: &Method, path: &str, query: &Query) -> Result<Self> {

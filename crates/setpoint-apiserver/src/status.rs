@@ -375,15 +375,18 @@ impl Status {
     }
 
     /// Objects of a list that cannot be read.
-    pub(crate) fn unreadable(subject: Subject<'_>, key: &str, why: &str) -> Self {
+    pub(crate) fn unreadable(subject: Subject<'_>, faults: Vec<(String, String)>) -> Self {
         let of = subject.qualified();
-        let message = format!("failed to read one or more {of} from the storage: {why}");
+        let first = faults.first().map_or("", |(_, why)| why);
+        let more = match faults.len() {
+            0 | 1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let message = format!("failed to read one or more {of} from the storage: {first}{more}");
         let mut status = Self::new(500, "StorageReadError", message).about(subject);
-        status.set_causes(vec![Cause {
-            reason: "UnexpectedServerResponse".to_owned(),
-            message: why.to_owned(),
-            field: key.to_owned(),
-        }]);
+        let cause =
+            |(field, message)| Cause { reason: "UnexpectedServerResponse".to_owned(), message, field };
+        status.set_causes(faults.into_iter().map(cause).collect());
         status
     }
 
@@ -407,12 +410,17 @@ impl Status {
         Self::new(501, "NotImplemented", format!("{what} is not implemented by this API server (Setpoint)"))
     }
 
-    /// The requested resourceVersion is newer than the store's.
-    /// Worded as the filter for timeouts upstream words it.
+    /// The request took too long.
     pub(crate) fn timeout() -> Self {
         Self::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
     }
 
+    /// Whether this is [`timeout`](Self::timeout), which upstream's filter writes past everything that negotiates.
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.reason == "Timeout" && self.details.is_empty()
+    }
+
+    /// The requested resourceVersion is newer than the store's.
     pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut status = Self::new(504, "Timeout", message);

@@ -19,10 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::response::Parts;
 use http::{Request, Response};
 use parking_lot::RwLock;
 use serde_json::Value;
 
+pub(crate) use self::answer::{TYPE_META, type_of, unexpected};
 use self::target::Target;
 use crate::registry::Registry;
 
@@ -72,6 +74,8 @@ impl CallError {
 
 /// The most bytes of an answer that are read.
 const ANSWER_LIMIT: usize = 32 << 20;
+/// How often a webhook that asks for it is asked again (upstream: `rest.Request.maxRetries`).
+const RETRIES: usize = 10;
 
 impl Registry {
     /// Sends `review` to the webhook of `config` (a `clientConfig`) and gives the review that it answers, of the same kind and version.
@@ -87,23 +91,41 @@ impl Registry {
         let target = Target::of(config).map_err(CallError::Client)?;
         let seconds = timeout.as_secs();
         let path = format!("{}?timeout={seconds}s", target.path);
+        let body = Bytes::from(review.to_string());
         let call = async {
-            let body = Bytes::from(review.to_string());
-            if let Some(server) = self.webhook_servers.get(&target) {
-                let request = client::request(&target, &path, body)?;
-                return Ok(server.answer(request).await.into_parts());
+            for _ in 0..RETRIES {
+                let (parts, answer) = self.post(&target, &path, body.clone()).await?;
+                match answer::retry_after(&parts) {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Ok((parts, answer)),
+                }
             }
-            let address = self.webhook_address(&target)?;
-            let config = trust::configuration(target.ca.as_deref())?;
-            client::post(&target, &address, config, &path, body, ANSWER_LIMIT).await
+            self.post(&target, &path, body).await
         };
         let shown = format!("Post \"https://{}{path}\": ", target.authority);
         let (parts, body) = match tokio::time::timeout(timeout, call).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(client::Failure::Client(why))) => return Err(CallError::Client(why)),
+            Ok(Err(client::Failure::Unread(why))) => return Err(CallError::Call(why)),
             Ok(Err(client::Failure::Call(why))) => return Err(CallError::Call(format!("{shown}{why}"))),
             Err(_) => return Err(CallError::Call(format!("{shown}context deadline exceeded"))),
         };
         answer::review(&parts, &body, review).map_err(CallError::Call)
+    }
+
+    /// Sends one request, to a server in this process or by a connection.
+    async fn post(
+        &self,
+        target: &Target,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(Parts, Bytes), client::Failure> {
+        if let Some(server) = self.webhook_servers.get(target) {
+            let request = client::request(target, path, body)?;
+            return Ok(server.answer(request).await.into_parts());
+        }
+        let address = self.webhook_address(target)?;
+        let config = trust::configuration(target.ca.as_deref())?;
+        client::post(target, &address, config, path, body, ANSWER_LIMIT).await
     }
 }

@@ -8,6 +8,7 @@ mod estimate;
 mod parse;
 pub mod policy;
 mod rule;
+mod select;
 mod value;
 
 use std::{

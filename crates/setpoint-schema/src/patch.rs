@@ -5,7 +5,7 @@ mod merge;
 mod strategic;
 
 pub use self::{
-    json_patch::json,
+    json_patch::{json, json_of_any_length},
     merge::{merge, merge_diff},
     strategic::strategic,
 };

@@ -11,6 +11,7 @@ use super::Attributes;
 use crate::authz::{self, authorize};
 use crate::catalog::Resource;
 use crate::identity::Identity;
+use crate::object::fields;
 use crate::policies::RoleSnapshot;
 use crate::registry::Registry;
 use crate::store::Key;
@@ -80,7 +81,7 @@ impl Registry {
                 .map_or(Value::Null, |namespace| namespace_object(&namespace.value)),
         };
         let user = request.user;
-        let body = json!({
+        let mut body = json!({
             "kind": kind, "resource": resource, "subResource": request.subresource,
             "requestKind": request.kind.to_value(), "requestResource": resource_of(request),
             "requestSubResource": request.subresource,
@@ -88,6 +89,8 @@ impl Registry {
             "userInfo": {"username": user.user, "uid": user.uid, "groups": user.groups, "extra": user.extra},
             "dryRun": request.dry_run(), "options": request.options_object(),
         });
+        leave_out_empty(&mut body);
+        leave_out_empty(&mut body["userInfo"]);
         Seen { object, old, request: body, namespace }
     }
 
@@ -123,6 +126,17 @@ impl Registry {
         });
         Scope::new(values, variables, authorizer).enter(work)
     }
+}
+
+/// A review has no fields with nothing in them (`omitempty`).
+fn leave_out_empty(review: &mut Value) {
+    fields(review).retain(|_, value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    });
 }
 
 /// `{group, version, resource}` of a request.

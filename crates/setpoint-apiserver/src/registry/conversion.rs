@@ -17,9 +17,11 @@ use super::shape::{served_value, storage_form};
 use super::{Answer, Place, Registry};
 use crate::catalog::Resource;
 use crate::custom::Conversion;
-use crate::object::Metadata;
+use crate::object::{Metadata, go_type};
+use crate::object_meta;
 use crate::status::Status;
 use crate::store::{Key, Stored};
+use crate::webhooks::unexpected;
 
 /// How long a webhook may take (upstream: the default of its client).
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,6 +39,11 @@ pub(crate) struct Unreadable {
 }
 
 impl Unreadable {
+    fn of(stored: &Stored, why: String) -> Self {
+        let key = Key::new(stored.value.meta("namespace"), stored.value.meta("name"));
+        Self { key, revision: stored.revision, why }
+    }
+
     fn undecodable(&self) -> String {
         format!("object not decodable revision={}: {}", self.revision, self.why)
     }
@@ -56,19 +63,41 @@ impl Unreadable {
         Status::internal(self.corrupt(resource, ""))
     }
 
+    /// For who wants to watch all of them.
+    pub(super) fn first_on_read(all: &[Self], resource: &Resource) -> Status {
+        all.first().map_or_else(|| Status::internal("no object can be read"), |one| one.on_read(resource))
+    }
+
     /// For who wants to change it.
     pub(super) fn on_update(&self) -> Status {
         Status::unknown(self.undecodable())
     }
 
-    /// For who wants to list it with others.
-    pub(super) fn on_list(&self, resource: &Resource) -> Status {
-        let text = self.corrupt(resource, "/registry");
-        let key = format!(
-            "/registry/{}/{}/{}/{}",
-            resource.group, resource.plural, self.key.namespace, self.key.name
-        );
-        Status::unreadable(resource.subject("list"), &key.replace("//", "/"), &text)
+    /// For who wants to list all of them with others.
+    pub(super) fn on_list(all: &[Self], resource: &Resource) -> Status {
+        let causes = all.iter().map(|one| {
+            let (namespace, name) = (&one.key.namespace, &one.key.name);
+            let key = format!("/registry/{}/{}/{namespace}/{name}", resource.group, resource.plural);
+            (key.replace("//", "/"), one.corrupt(resource, "/registry"))
+        });
+        Status::unreadable(resource.subject("list"), causes.collect())
+    }
+}
+
+/// Why a webhook did not convert objects.
+#[derive(Debug)]
+enum Unconverted {
+    /// It could not be asked.
+    Unasked(String),
+    /// What it answered.
+    Answered(String),
+}
+
+impl From<Unconverted> for String {
+    fn from(unconverted: Unconverted) -> Self {
+        match unconverted {
+            Unconverted::Unasked(why) | Unconverted::Answered(why) => why,
+        }
     }
 }
 
@@ -93,8 +122,15 @@ impl Registry {
         resource: &Resource,
         stored: Arc<Stored>,
     ) -> Result<Arc<Stored>, Unreadable> {
-        let mut one = self.all_in_version(resource, vec![Arc::clone(&stored)]).await?;
-        Ok(one.pop().unwrap_or(stored))
+        let Some(conversion) = by_webhook(resource) else { return Ok(stored) };
+        if stored.is_in(&resource.api_version()) {
+            return Ok(stored);
+        }
+        let converted = self.convert_stored(resource, conversion, std::slice::from_ref(&stored)).await;
+        match converted {
+            Ok(mut one) => Ok(one.pop().unwrap_or(stored)),
+            Err(why) => Err(Unreadable::of(&stored, why.into())),
+        }
     }
 
     /// An answer in the version of `resource`.
@@ -121,38 +157,67 @@ impl Registry {
     }
 
     /// Stored objects in the version of `resource`, in the same order.
+    ///
+    /// # Errors
+    /// All that cannot be read.
     pub(super) async fn all_in_version(
         &self,
         resource: &Resource,
         mut stored: Vec<Arc<Stored>>,
-    ) -> Result<Vec<Arc<Stored>>, Unreadable> {
+    ) -> Result<Vec<Arc<Stored>>, Vec<Unreadable>> {
         let Some(conversion) = by_webhook(resource) else { return Ok(stored) };
         let wanted = resource.api_version();
         let other: Vec<usize> = (0..stored.len()).filter(|&index| !stored[index].is_in(&wanted)).collect();
+        let mut unreadable = Vec::new();
         for batch in other.chunks(BATCH) {
-            let unreadable = |why: String| {
-                let first = &stored[batch[0]];
-                let key = Key::new(first.value.meta("namespace"), first.value.meta("name"));
-                Unreadable { key, revision: first.revision, why }
-            };
-            let mut objects = Vec::with_capacity(batch.len());
-            for &index in batch {
-                let mut object = stored[index].decode();
-                let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
-                let from = self.version_of(resource, &version).ok_or_else(|| {
-                    unreadable(format!("request to convert CR from an invalid group/version: {version}"))
-                })?;
-                if let Some(custom) = from.custom() {
-                    custom.complete(&mut object);
+            let objects: Vec<_> = batch.iter().map(|&index| Arc::clone(&stored[index])).collect();
+            match self.convert_stored(resource, conversion, &objects).await {
+                Ok(converted) => {
+                    for (&index, object) in batch.iter().zip(converted) {
+                        stored[index] = object;
+                    }
                 }
-                objects.push(object);
-            }
-            let converted = self.convert(resource, conversion, objects).await.map_err(unreadable)?;
-            for (&index, object) in batch.iter().zip(converted) {
-                stored[index] = Stored::encode(&object, stored[index].revision);
+                Err(Unconverted::Unasked(why)) => {
+                    unreadable.extend(objects.iter().map(|one| Unreadable::of(one, why.clone())));
+                }
+                // Upstream asks for each object by itself, so one that is bad says nothing about the others.
+                Err(Unconverted::Answered(_)) => {
+                    for &index in batch {
+                        match self.in_version(resource, Arc::clone(&stored[index])).await {
+                            Ok(one) => stored[index] = one,
+                            Err(one) => unreadable.push(one),
+                        }
+                    }
+                }
             }
         }
-        Ok(stored)
+        if unreadable.is_empty() { Ok(stored) } else { Err(unreadable) }
+    }
+
+    /// Has a webhook convert stored objects, in one review.
+    async fn convert_stored(
+        &self,
+        resource: &Resource,
+        conversion: &Conversion,
+        stored: &[Arc<Stored>],
+    ) -> Result<Vec<Arc<Stored>>, Unconverted> {
+        let mut objects = Vec::with_capacity(stored.len());
+        for one in stored {
+            let mut object = one.decode();
+            let version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+            let from = self.version_of(resource, &version).ok_or_else(|| {
+                Unconverted::Answered(format!(
+                    "request to convert CR from an invalid group/version: {version}"
+                ))
+            })?;
+            if let Some(custom) = from.custom() {
+                custom.complete(&mut object);
+            }
+            objects.push(object);
+        }
+        let converted = self.convert(resource, conversion, objects).await?;
+        let pairs = stored.iter().zip(converted);
+        Ok(pairs.map(|(before, object)| Stored::encode(&object, before.revision)).collect())
     }
 
     /// A valid object of `resource` as it is stored.
@@ -194,7 +259,7 @@ impl Registry {
         to: &Resource,
         conversion: &Conversion,
         mut objects: Vec<Value>,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<Vec<Value>, Unconverted> {
         let versions: Vec<Value> = objects
             .iter_mut()
             .map(|object| {
@@ -209,7 +274,7 @@ impl Registry {
             first["kind"].as_str().unwrap_or_default()
         );
         let Some(version) = conversion.review_version() else {
-            return Err("no supported conversion review versions".to_owned());
+            return Err(Unconverted::Unasked("no supported conversion review versions".to_owned()));
         };
         let (uid, wanted) = (self.entropy.uuid(), to.api_version());
         let review = json!({
@@ -217,19 +282,22 @@ impl Registry {
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}},
         });
-        // Few requests call a webhook: the others need no room for it.
+// Few requests call a webhook: the others need no room for it.
         let answer = Box::pin(self.call_webhook(&conversion.client, TIMEOUT, &review)).await;
-        let answer = answer.map_err(|error| format!("{of} failed: {}", error.why()))?;
-        let converted = read(version, &uid, answer).map_err(|why| format!("{of} failed: {why}"))?;
+        let answer = answer.map_err(|error| Unconverted::Unasked(format!("{of} failed: {}", error.why())))?;
+        let converted = read(version, &uid, answer)
+            .map_err(|why| Unconverted::Answered(format!("{of} failed: {why}")))?;
         if converted.len() != objects.len() {
-            return Err(format!("{of} returned {} objects, expected {}", converted.len(), objects.len()));
+            let (found, expected) = (converted.len(), objects.len());
+            return Err(Unconverted::Answered(format!("{of} returned {found} objects, expected {expected}")));
         }
         let several = objects.len() > 1;
         let pairs = objects.iter().zip(converted).zip(versions).enumerate();
         pairs
             .map(|(index, ((original, converted), version))| {
                 let index = several.then_some(index);
-                let mut object = checked(original, converted, &wanted, &of, index)?;
+                let mut object =
+                    checked(original, converted, &wanted, &of, index).map_err(Unconverted::Answered)?;
                 if let Some(custom) = to.custom() {
                     setpoint_schema::prune(&custom.schema, &mut object);
                 }
@@ -244,8 +312,8 @@ impl Registry {
 
 /// The objects of an answer to the review `uid` of `version`.
 fn read(version: &str, uid: &str, mut review: Value) -> Result<Vec<Value>, String> {
-    if version == "v1" && review["kind"] != KIND {
-        return Err(format!("expected webhook response of {GROUP}/v1, Kind={KIND}, got /, Kind="));
+    if version == "v1" && (review["kind"] != KIND || review["apiVersion"] != format!("{GROUP}/v1")) {
+        return Err(unexpected(&review, GROUP, KIND));
     }
     let mut response = review["response"].take();
     if !response.is_object() {
@@ -278,6 +346,9 @@ fn checked(
     of: &str,
     index: Option<usize>,
 ) -> Result<Value, String> {
+    if converted.is_null() {
+        return Err("unexpected end of JSON input".to_owned());
+    }
     if !converted.is_object() {
         let kind = match converted {
             Value::String(_) => "string",
@@ -325,7 +396,10 @@ fn checked(
     };
     let given = match converted.get_mut("metadata").map(Value::take) {
         Some(Value::Object(given)) => given,
-        Some(_) => return Err(invalid("invalid metadata of type string in converted object")),
+        Some(other) => {
+            let found = go_type(&other);
+            return Err(invalid(&format!("invalid metadata of type {found} in converted object")));
+        }
         None => return Err(invalid("missing metadata in converted object")),
     };
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
@@ -344,11 +418,30 @@ fn checked(
 fn restored(field: &str, given: &Map<String, Value>) -> Result<Option<Value>, String> {
     match given.get(field) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Object(texts)) => match texts.iter().find(|(_, value)| !value.is_string()) {
-            Some((key, _)) => Err(format!("metadata.{field}[{key}] must be a string in converted object")),
-            None => Ok(Some(Value::Object(texts.clone()))),
-        },
-        Some(_) => Err(format!("invalid metadata.{field} in converted object")),
+        Some(Value::Object(texts)) => {
+            if let Some((key, value)) = texts.iter().find(|(_, value)| !value.is_string()) {
+                let found = go_type(value);
+                return Err(format!(
+                    "metadata.{field}[{key}] must be a string, but is {found} in converted object"
+                ));
+            }
+            let texts = Value::Object(texts.clone());
+            let mut causes = Vec::new();
+            match field {
+                "labels" => object_meta::labels(&texts, "metadata.labels", &mut causes),
+                _ => object_meta::annotations(&texts, "metadata.annotation", &mut causes),
+            }
+            let faults: Vec<String> =
+                causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            match faults.as_slice() {
+                [] => Ok(Some(texts)),
+                [only] => Err(only.clone()),
+                _ => Err(format!("[{}]", faults.join(", "))),
+            }
+        }
+        Some(other) => {
+            Err(format!("invalid metadata.{field} of type {} in converted object", go_type(other)))
+        }
     }
 }
 

@@ -22,11 +22,18 @@ use crate::store::{Holder, Key, Refused, Stored};
 /// How often a generated name that is taken is drawn anew (upstream: `maxNameGenerationCreateAttempts`).
 const NAME_ATTEMPTS: usize = 8;
 
+const VERSIONED: &str = "resourceVersion should not be set on objects to be created";
+
+/// Whether an object has a version already.
+fn is_versioned(object: &Value) -> bool {
+    !matches!(object.meta("resourceVersion"), "" | "0")
+}
+
 impl Registry {
     /// Creates an object from the body of a POST. `place.name` is empty, or must be that of the object.
     pub(crate) async fn create(&self, place: &Place, body: Value, options: &WriteOptions) -> Result<Written> {
-        if body["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty() && v != "0") {
-            return Err(Status::unknown("resourceVersion should not be set on objects to be created"));
+        if is_versioned(&body) {
+            return Err(Status::unknown(VERSIONED));
         }
         self.create_tracked(place, body, options, Tracked::Update).await
     }
@@ -67,7 +74,11 @@ impl Registry {
         refuse_kind(resource)?;
         let place = Place { name: object.meta("name").to_owned(), ..place.clone() };
         check_definition(&place)?;
+        let versioned = is_versioned(&object);
         self.mutate(&Attributes::write(&place, "", None, options), &mut object, warnings).await?;
+        if is_versioned(&object) && !versioned {
+            return Err(Status::unknown(VERSIONED));
+        }
         set_namespace(&place, &mut object)?;
         warnings.extend(object_meta::drop_repeated_owners(&mut object, true));
         self.check_escalation(resource, &options.user, &object, None)?;
@@ -109,6 +120,8 @@ impl Registry {
         warnings.extend(self.idle_warning(&resource));
         self.validate(&Attributes::write(&place, "", None, options), &object, warnings).await?;
         if options.dry_run {
+            // What cannot be stored is refused here, too.
+            self.to_storage(&resource, object.clone()).await?;
             if self.get(&place).is_ok() {
                 return Err(Status::already_exists(resource.subject(&place.name)));
             }

@@ -187,13 +187,22 @@ pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
 /// Says that a body is not of the built-in kind that its path names, as Go's scheme words it.
 pub(crate) fn another_kind(wanted_group: &str, wanted: &str, api_version: &str, kind: &str) -> Status {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let why = if setpoint_kinds::by_kind(group, version, kind).is_some() {
-        let package = wanted_group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
-        format!("converting ({version}.{kind}) to ({package}.{wanted}): unknown conversion")
-    } else {
-        format!(
-            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
-        )
+    let why = match setpoint_kinds::by_kind(group, version, kind) {
+        Some(_) => unknown_conversion(version, kind, wanted_group, wanted),
+        None => unregistered(api_version, kind),
     };
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
+}
+
+/// Why an object of one built-in kind is not taken as one of another.
+pub(super) fn unknown_conversion(version: &str, kind: &str, wanted_group: &str, wanted: &str) -> String {
+    let package = wanted_group.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core");
+    format!("converting ({version}.{kind}) to ({package}.{wanted}): unknown conversion")
+}
+
+/// Why an object of a kind that nobody knows cannot be decoded.
+pub(super) fn unregistered(api_version: &str, kind: &str) -> String {
+    format!(
+        "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
+    )
 }

@@ -8,13 +8,13 @@ use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::Registry;
-use super::conversion::by_webhook;
+use super::conversion::{Unreadable, by_webhook};
 use super::fields::{check_fields, field_of};
 use crate::catalog::Resource;
 use crate::request::Query;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{Cause, Result, Status};
-use crate::store::{Key, Objects, Snapshot, Stored};
+use crate::store::{Key, Snapshot, Stored};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListOptions {
@@ -165,24 +165,31 @@ impl Registry {
         options.check(false)?;
         check_fields(resource, &options.fields)?;
         let (snapshot, start) = self.snapshot_for(resource, options)?;
-        let mut seen = snapshot.clone();
-        if by_webhook(resource).is_some() {
-            seen.objects = self.converted_objects(resource, &snapshot, namespace, start.as_ref()).await?;
-        }
+        // A selector sees what a reader sees, so conversion comes before; without one, a page needs no more than its own objects.
+        let needed = if options.limit > 0 && options.selects_all() { options.limit } else { usize::MAX };
+        let mut converted = match by_webhook(resource) {
+            Some(_) => {
+                let stored = snapshot.range(namespace, start.as_ref()).take(needed);
+                let stored = stored.map(|(_, stored)| Arc::clone(stored)).collect();
+                let converted = self.all_in_version(resource, stored).await;
+                Some(converted.map_err(|all| Unreadable::on_list(&all, resource))?.into_iter())
+            }
+            None => None,
+        };
         let mut items = Vec::new();
         let mut next = None;
         // A list of one name is a look-up.
         let single = options.fields.name().is_some() && (!namespace.is_empty() || !resource.namespaced);
-        for (key, stored) in seen.range(namespace, start.as_ref()) {
+        for (key, stored) in snapshot.range(namespace, start.as_ref()) {
             // Whether what follows is selected is not looked at: the next page may turn out empty.
             if options.limit > 0 && items.len() == options.limit && !single {
                 next = Some(key.clone());
                 break;
             }
-            if !options.selects_stored(resource, stored) {
-                continue;
+            let stored = converted.as_mut().and_then(Iterator::next).unwrap_or_else(|| Arc::clone(stored));
+            if options.selects_stored(resource, &stored) {
+                items.push(stored);
             }
-            items.push(Arc::clone(stored));
         }
         let remaining = next.as_ref().filter(|_| options.selects_all());
         let remaining = remaining.map(|next| snapshot.count(namespace, next));
@@ -195,21 +202,6 @@ impl Registry {
             token.get_or_insert_default();
         }
         Ok(ListPage { items, revision: snapshot.revision, token, remaining })
-    }
-
-    /// The part of a snapshot from `start` on, in the version of `resource`. A selector sees what a reader sees, so it comes after.
-    async fn converted_objects(
-        &self,
-        resource: &Resource,
-        snapshot: &Snapshot,
-        namespace: &str,
-        start: Option<&Key>,
-    ) -> Result<Objects> {
-        let (keys, stored): (Vec<Key>, Vec<Arc<Stored>>) =
-            snapshot.range(namespace, start).map(|(key, stored)| (key.clone(), Arc::clone(stored))).unzip();
-        let converted = self.all_in_version(resource, stored).await;
-        let converted = converted.map_err(|error| error.on_list(resource))?;
-        Ok(Objects::from_sorted(keys.into_iter().zip(converted)))
     }
 
     fn snapshot_for(&self, resource: &Resource, options: &ListOptions) -> Result<(Snapshot, Option<Key>)> {

@@ -127,7 +127,7 @@ impl Registry {
             let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
-            refuse_invalid(resource, &place.name, causes)?;
+            refuse_invalid(resource, new.meta("name"), causes)?;
             warnings.extend(write_warnings(resource, &new, Some(old)));
             self.check_escalation(resource, &options.user, &new, Some(old))?;
             if !has_own_object(subresource) {

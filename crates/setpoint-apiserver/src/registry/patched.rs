@@ -10,6 +10,7 @@ use setpoint_schema::{printed, prune};
 
 use super::PatchKind;
 use super::decode::go::{self, Decoder};
+use super::decode::unregistered;
 use super::options::{FieldValidation, WriteOptions};
 use super::shape::{drop_nulls, metadata_fault};
 use crate::catalog::Resource;
@@ -98,9 +99,7 @@ fn undecodable(resource: &Resource, kind: PatchKind, object: &Value) -> Option<S
     // It is decoded as what it says it is.
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let Some(other) = setpoint_kinds::by_kind(group, version, kind) else {
-        return Some(format!(
-            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
-        ));
+        return Some(unregistered(api_version, kind));
     };
     go::misfit(decoder, other.definition, object)
 }

@@ -9,6 +9,7 @@ use setpoint_schema::{
 };
 
 use super::decode::go::{self, Decoder};
+use super::mismade::{Mismade, keep_kind, misfit_of_metadata};
 use super::options::{FieldValidation, WriteOptions};
 use crate::autoscaling;
 use crate::builtin;
@@ -116,13 +117,14 @@ fn strictly(duplicates: &[String], unknown: &[UnknownField]) -> String {
 /// Gives an object that a webhook patched the form that it has after decoding: no unknown fields, and defaults.
 ///
 /// # Errors
-/// Why it cannot be decoded, in Go's words.
-pub(crate) fn redecode(resource: &Resource, object: &mut Value) -> Result<(), String> {
+/// When it is no object of its resource any more.
+pub(crate) fn redecode(resource: &Resource, object: &mut Value) -> Result<(), Mismade> {
+    keep_kind(resource, object)?;
     if let Some(custom) = resource.custom() {
         custom.complete(object);
         return Ok(());
     }
-    decode_built_in(resource, object).map(drop)
+    decode_built_in(resource, object).map(drop).map_err(Mismade::Undecodable)
 }
 
 /// Gives an object of a built-in kind the form that it has after decoding, and answers what it had besides.
@@ -189,6 +191,7 @@ fn undecodable(resource: &Resource, why: &str) -> Status {
 pub(crate) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
     if let Some(custom) = resource.custom() {
         let mut causes: Vec<Cause> = custom.validate(new, old).iter().map(Cause::of).collect();
+        causes.extend(misfit_of_metadata(new));
         if custom.has_status && subresource.is_empty() {
             // The status is as it was, whatever a newer schema says about it.
             causes.retain(|cause| !cause.field.starts_with("status"));

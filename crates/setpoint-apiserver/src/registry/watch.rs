@@ -8,7 +8,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::Registry;
-use super::conversion::by_webhook;
+use super::conversion::{Unreadable, by_webhook};
 use super::fields::check_fields;
 use super::list::ListOptions;
 use crate::catalog::Resource;
@@ -199,7 +199,7 @@ impl WatchStream {
                 .map(|stored| WatchEvent::Object(EventKind::Added, stored))
                 .chain(rest)
                 .collect(),
-            Err(error) => self.end(error.on_read(&self.resource)),
+            Err(all) => self.end(Unreadable::first_on_read(&all, &self.resource)),
         }
     }
 
@@ -211,7 +211,8 @@ impl WatchStream {
         let objects =
             events.iter().flat_map(|event| event.old.iter().chain([&event.object])).cloned().collect();
         let converted = self.registry.all_in_version(&self.resource, objects).await;
-        let mut converted = converted.map_err(|error| error.on_read(&self.resource))?.into_iter();
+        let converted = converted.map_err(|all| Unreadable::first_on_read(&all, &self.resource))?;
+        let mut converted = converted.into_iter();
         let mut next = || converted.next();
         let with = |event: &Arc<Event>| {
             let old = event.old.as_ref().and_then(|_| next());

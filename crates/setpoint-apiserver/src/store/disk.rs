@@ -17,7 +17,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, WriteTransaction,
+};
 use tokio::sync::watch;
 
 use super::stored::Field;
@@ -189,7 +191,7 @@ impl Disk {
     /// Keeps a key or token. On disk when it returns; rare enough to wait for it.
     pub(super) fn keep_secret(&self, name: &str, value: &[u8]) -> Result<(), Arc<str>> {
         let write = || -> Result<(), redb::Error> {
-            let transaction = self.database.begin_write()?;
+            let transaction = begin(&self.database)?;
             transaction.open_table(SECRETS)?.insert(name, value)?;
             Ok(transaction.commit()?)
         };
@@ -209,7 +211,12 @@ impl Drop for Disk {
 
 /// The thread: commits what is in the queue, as much at a time as there is.
 fn follow(database: &Database, file: &Path, queue: &mpsc::Receiver<Row>, progress: &watch::Sender<Progress>) {
+    let opened = identity(file);
     while let Ok(first) = queue.recv() {
+        if opened.is_some() && identity(file) != opened {
+            progress.send_modify(|progress| progress.failure = Some(gone(file)));
+            return;
+        }
         let rows: Vec<Row> = std::iter::once(first).chain(queue.try_iter().take(BATCH - 1)).collect();
         let revision = rows.last().map_or(0, |row| row.revision);
         match commit(database, &rows) {
@@ -225,7 +232,7 @@ fn follow(database: &Database, file: &Path, queue: &mpsc::Receiver<Row>, progres
 
 /// Writes rows in one transaction; they are on disk when it returns.
 fn commit(database: &Database, rows: &[Row]) -> Result<(), redb::Error> {
-    let transaction = database.begin_write()?;
+    let transaction = begin(database)?;
     {
         let mut objects = transaction.open_table(OBJECTS)?;
         for row in rows {
@@ -242,6 +249,14 @@ fn commit(database: &Database, rows: &[Row]) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
+/// A transaction that is committed in two phases: with one, redb cannot tell a commit that was damaged later from one that the crash
+/// cut off, and would go back to the one before without a word.
+fn begin(database: &Database) -> Result<WriteTransaction, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
+    Ok(transaction)
+}
+
 /// Reads everything, and makes the tables of a new file.
 fn read(database: &Database, file: &Path) -> Result<Contents, OpenError> {
     let broken = |error: redb::Error| match error {
@@ -249,7 +264,7 @@ fn read(database: &Database, file: &Path) -> Result<Contents, OpenError> {
         other => damaged(file, &other.to_string()),
     };
     let tables = || -> Result<u64, redb::Error> {
-        let transaction = database.begin_write()?;
+        let transaction = begin(database)?;
         transaction.open_table(OBJECTS)?;
         transaction.open_table(SECRETS)?;
         let format = {
@@ -324,12 +339,29 @@ fn refused(file: &Path, error: DatabaseError) -> OpenError {
     let folder = || file.parent().unwrap_or(file).to_owned();
     match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { file: file.to_owned() },
-        // What is no database at all is said to be invalid data.
-        DatabaseError::Storage(StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
+        // What is no database at all is said to be invalid data; what has been cut off ends too early.
+        DatabaseError::Storage(StorageError::Io(source))
+            if !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
             OpenError::Folder { path: folder(), source }
         }
         other => damaged(file, &other.to_string()),
     }
+}
+
+/// What tells a file from another one of the same name.
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(file).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// The file that is open has no name any more: what is written to it ends with the process.
+fn gone(file: &Path) -> Arc<str> {
+    format!(
+        "{} has been removed or replaced while the cluster ran, so that nothing can be kept any more: put a copy back, or start again with an empty cluster",
+        file.display()
+    )
+    .into()
 }
 
 fn unwritable(file: &Path, error: &redb::Error) -> Arc<str> {

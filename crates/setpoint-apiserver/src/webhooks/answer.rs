@@ -1,11 +1,16 @@
 //! What a webhook answered, as Go's client reads it (`k8s.io/client-go/rest.Request.transformResponse`).
 
-use http::header::CONTENT_TYPE;
+use std::time::Duration;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::response::Parts;
 use serde_json::Value;
 
 /// How Go's decoder names the object that it looks for kind and version in.
-const TYPE_META: &str =
+pub(crate) const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 /// The fields of answers that have a type to be wrong: path, Go's names for the struct and the type.
 const TYPES: [(&str, &str, &str, Type); 16] = [
@@ -46,6 +51,13 @@ enum Type {
     Map,
 }
 
+/// How long a server that cannot answer now wants to be left alone (upstream: `rest.checkWait`).
+pub(super) fn retry_after(parts: &Parts) -> Option<Duration> {
+    let busy = parts.status == StatusCode::TOO_MANY_REQUESTS || parts.status.is_server_error();
+    let seconds = parts.headers.get(RETRY_AFTER).filter(|_| busy)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
 /// The review in an answer to `asked`.
 ///
 /// # Errors
@@ -69,22 +81,22 @@ pub(super) fn review(parts: &Parts, body: &[u8], asked: &Value) -> Result<Value,
             serde_saphyr::from_str(text).map_err(|_| unread(&error.to_string()))?
         }
     };
-    if !value.is_object() {
+    if !value.is_object() && !value.is_null() {
         return Err(unread(&format!(
             "json: cannot unmarshal {} into Go value of type {TYPE_META}",
-            kind_of(&value)
+            type_of(&value)
         )));
     }
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&value, "apiVersion"), text(&value, "kind"));
     let (wanted, of) = (text(asked, "apiVersion"), text(asked, "kind"));
-    if kind == "Status" && version == "v1" && value["status"] != "Success" {
-        return Err(text(&value, "message"));
-    }
-    let (group, short) = version.rsplit_once('/').unwrap_or(("", &version));
-    if !kind.is_empty() && (kind != of || version != wanted) {
+    // What is left out is what was asked for.
+    let or = |given: String, wanted: &String| if given.is_empty() { wanted.clone() } else { given };
+    let (version, kind) = (or(text(&value, "apiVersion"), &wanted), or(text(&value, "kind"), &of));
+    if kind != of || version != wanted {
+        let (group, short) = version.rsplit_once('/').unwrap_or(("", &version));
         let (asked_group, asked_version) = wanted.rsplit_once('/').unwrap_or_default();
-        if kind == of && group == asked_group && matches!(short, "v1" | "v1beta1") {
+        let known = kind == of && group == asked_group && matches!(short, "v1" | "v1beta1");
+        if known || kind == "Status" && version == "v1" {
             return Err(format!("converting ({short}.{kind}) to ({asked_version}.{of}): unknown conversion"));
         }
         return Err(format!(
@@ -105,14 +117,45 @@ pub(super) fn review(parts: &Parts, body: &[u8], asked: &Value) -> Result<Value,
         if !fits {
             return Err(format!(
                 "json: cannot unmarshal {} into Go struct field {field} of type {go}",
-                kind_of(found)
+                type_of(found)
             ));
         }
     }
-    Ok(value)
+    let warnings = value["response"]["warnings"].as_array().into_iter().flatten();
+    if let Some(wrong) =
+        warnings.into_iter().find(|warning| !matches!(warning, Value::String(_) | Value::Null))
+    {
+        return Err(format!(
+            "json: cannot unmarshal {} into Go struct field AdmissionResponse.response.warnings of type string",
+            type_of(wrong)
+        ));
+    }
+    match value["response"]["patch"].as_str().map(|patch| STANDARD.decode(patch)) {
+        Some(Err(error)) => Err(illegal(error)),
+        _ => Ok(value),
+    }
 }
 
-fn kind_of(value: &Value) -> &'static str {
+/// Why a text is no base64, as Go says it.
+fn illegal(error: DecodeError) -> String {
+    let at = match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+        DecodeError::InvalidLength(at) => at / 4 * 4,
+        DecodeError::InvalidPadding => 0,
+    };
+    format!("illegal base64 data at input byte {at}")
+}
+
+/// Why an answer that does not say what it is does not count.
+pub(crate) fn unexpected(review: &Value, group: &str, kind: &str) -> String {
+    let text = |key: &str| review[key].as_str().unwrap_or_default();
+    let version = text("apiVersion");
+    let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+    format!("expected webhook response of {group}/v1, Kind={kind}, got {version}, Kind={}", text("kind"))
+}
+
+/// A JSON type as Go's decoder names it.
+pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -25,6 +25,8 @@ pub(super) enum Failure {
     /// What the configuration says cannot be used.
     Client(String),
     Call(String),
+    /// The answer began, but cannot be read whole.
+    Unread(String),
 }
 
 /// The request for `path`.
@@ -64,7 +66,7 @@ pub(super) async fn post(
         let (parts, mut body) = sender.send_request(request).await.map_err(broken)?.into_parts();
         let mut bytes = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let data = frame.map_err(broken)?.into_data().unwrap_or_default();
+            let data = frame.map_err(|error| cut_off(&error))?.into_data().unwrap_or_default();
             if bytes.len() + data.len() > limit {
                 return Err(Failure::Call(format!("the answer has more than {limit} bytes")));
             }
@@ -116,6 +118,17 @@ fn handshake_words(error: &io::Error, name: &str) -> String {
         Some(tls) => trust::words(tls, name),
         None => system_words(error),
     }
+}
+
+/// An answer that ends before its end.
+fn cut_off(error: &hyper::Error) -> Failure {
+    let why = match broken_words(error) {
+        why if why == "EOF" => "unexpected EOF".to_owned(),
+        why => why,
+    };
+    Failure::Unread(format!(
+        "unexpected error when reading response body. Please retry. Original error: {why}"
+    ))
 }
 
 fn broken_words(error: &hyper::Error) -> String {

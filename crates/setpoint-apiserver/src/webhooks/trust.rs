@@ -1,7 +1,9 @@
 //! Which certificates of webhooks are good.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -9,6 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::client::Failure;
 
@@ -66,6 +70,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if self.given.contains(certificate) {
+            check_validity(certificate, now)?;
             verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
             return Ok(ServerCertVerified::assertion());
         }
@@ -98,18 +103,48 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// Refuses a certificate outside of its time: one that is trusted itself is not part of a chain whose times are looked at.
+fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let second = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let (from, until) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+    let time =
+        |second: i64| UnixTime::since_unix_epoch(Duration::from_secs(second.try_into().unwrap_or_default()));
+    if second < from {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before: time(from) }.into());
+    }
+    if second > until {
+        return Err(CertificateError::ExpiredContext { time: now, not_after: time(until) }.into());
+    }
+    Ok(())
+}
+
 /// Why a handshake failed, in Go's words.
 pub(super) fn words(error: &Error, name: &str) -> String {
     let Error::InvalidCertificate(why) = error else { return format!("remote error: tls: {error}") };
     let why = match why {
         CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
         CertificateError::NotValidForNameContext { presented, .. } => not_for(presented, name),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+        CertificateError::ExpiredContext { time, not_after } => out_of_time(*time, "after", *not_after),
+        CertificateError::NotValidYetContext { time, not_before } => {
+            out_of_time(*time, "before", *not_before)
+        }
+        CertificateError::Expired | CertificateError::NotValidYet => {
             "certificate has expired or is not yet valid".to_owned()
         }
         other => other.to_string(),
     };
     format!("tls: failed to verify certificate: x509: {why}")
+}
+
+fn out_of_time(now: UnixTime, side: &str, limit: UnixTime) -> String {
+    let shown = |time: UnixTime| {
+        let second =
+            i64::try_from(time.as_secs()).ok().and_then(|second| Timestamp::from_second(second).ok());
+        second.map_or_else(|| time.as_secs().to_string(), |time| time.to_string())
+    };
+    let (now, limit) = (shown(now), shown(limit));
+    format!("certificate has expired or is not yet valid: current time {now} is {side} {limit}")
 }
 
 /// The names of one sort, addresses or DNS names, that the certificate has instead of `name`.

@@ -67,3 +67,33 @@ async fn a_webhook_that_hangs_times_out_by_the_paused_clock() {
     );
     assert_eq!(start.elapsed().as_secs(), 10, "seconds of the paused clock");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_webhook_no_longer_than_it_may() {
+    let api = server();
+    api.set_webhook_server("hooks.default.svc", Arc::new(Labels));
+    let client = Client::admin(&api);
+    let configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    client.post(configurations, &configuration("/hangs")).await.expect(201);
+    let start = tokio::time::Instant::now();
+    let refused = client.post(&format!("{MAPS}?timeout=2500ms"), &map("a")).await.expect(504);
+    assert_eq!(refused["message"], "Timeout: request did not complete within the allotted timeout");
+    assert_eq!(start.elapsed().as_millis(), 2500, "milliseconds of the paused clock");
+    client.get(&format!("{MAPS}/a")).await.expect(404);
+    // Many that hang one after the other: a minute is all there is.
+    let mut slow = configuration("/hangs");
+    slow["metadata"]["name"] = "slow".into();
+    let hook = slow["webhooks"][0].clone();
+    let hooks = (0..9).map(|index| {
+        let mut hook = hook.clone();
+        hook["name"] = format!("h{index}.example.com").into();
+        hook["failurePolicy"] = "Ignore".into();
+        hook
+    });
+    slow["webhooks"] = hooks.collect::<Value>();
+    client.delete(&format!("{configurations}/w")).await.expect(200);
+    client.post(configurations, &slow).await.expect(201);
+    let start = tokio::time::Instant::now();
+    client.post(MAPS, &map("a")).await.expect(504);
+    assert_eq!(start.elapsed().as_secs(), 60, "seconds of the paused clock");
+}

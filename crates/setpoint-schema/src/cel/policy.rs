@@ -10,6 +10,7 @@ mod authorizer;
 mod construct;
 mod variables;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -21,7 +22,7 @@ use kube_cel::cel::{
 use serde_json::{Value, json};
 
 use self::variables::Lazy;
-use super::{check, complexity, cost, functions, with_stack};
+use super::{check, complexity, cost, functions, select, with_stack};
 use crate::schema::{Schema, Type};
 
 pub use self::authorizer::{Authorizer, Check, Decision};
@@ -160,6 +161,8 @@ pub struct Expression {
     text: String,
     /// Where `variables.x` has become the name `@variables.x`, and `Object{…}` a map.
     parsed: IdedExpr,
+    /// The same as it is run: see [`select::make_strict`].
+    runs: IdedExpr,
     result: Option<Schema>,
 }
 
@@ -196,7 +199,9 @@ impl Expression {
             return Err(why);
         }
         variables::rename(&mut expression);
-        Ok(Self { text: text.to_owned(), parsed: expression, result: found.result })
+        let mut runs = expression.clone();
+        select::make_strict(&mut runs);
+        Ok(Self { text: text.to_owned(), parsed: expression, runs, result: found.result })
     }
 
     /// The expression as written.
@@ -247,7 +252,7 @@ impl<'a> Scope<'a> {
             known.insert(variables::alias(name), of);
         }
         let lazy = Lazy::new(&context, self.variables, &costs);
-        work(&Evaluation { lazy: &lazy, known: &known })
+        work(&Evaluation { lazy: &lazy, known: &known, spent: Cell::new(0.0) })
     }
 }
 
@@ -255,6 +260,8 @@ impl<'a> Scope<'a> {
 pub struct Evaluation<'a> {
     lazy: &'a Lazy<'a>,
     known: &'a cost::Scope<'a>,
+    /// What the expressions so far have cost together.
+    spent: Cell<f64>,
 }
 
 impl Evaluation<'_> {
@@ -264,16 +271,26 @@ impl Evaluation<'_> {
     /// Why there is none, as cel-go words it.
     pub fn run(&self, expression: &Expression) -> Result<Value, String> {
         with_stack(|| {
-            if cost::reckon_in(&expression.parsed, self.known).0 > cost::LIMIT {
-                return Err(OUT_OF_BUDGET.to_owned());
+            let cost = cost::reckon_in(&expression.parsed, self.known).0;
+            self.spent.set(self.spent.get() + cost.min(cost::LIMIT));
+            if cost > cost::LIMIT {
+                return Err(TOO_COSTLY.to_owned());
             }
-            self.lazy.run(&expression.parsed).and_then(|value| to_json(&value))
+            self.lazy.run(&expression.runs).and_then(|value| to_json(&value))
         })
+    }
+
+    /// Whether the expressions that were run have used up what all of a policy may cost: [`OUT_OF_BUDGET`].
+    pub fn is_exhausted(&self) -> bool {
+        self.spent.get() > cost::BUDGET
     }
 }
 
-/// Worded as upstream words it when the budget of all expressions of a policy is used up.
-const OUT_OF_BUDGET: &str =
+/// What is said of an expression that costs too much.
+const TOO_COSTLY: &str = "operation cancelled: actual cost limit exceeded";
+
+/// What is said when the budget of all expressions of a policy is used up.
+pub const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// A value as it is: fields keep their names, texts are texts whatever their format.

@@ -210,7 +210,10 @@ pub(super) fn print(problem: &ExecutionError) -> String {
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
-        ExecutionError::IndexOutOfBounds(index) => format!("index out of bounds: {index:?}"),
+        ExecutionError::IndexOutOfBounds(cel::Value::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::UnsupportedBinaryOperator(..) | ExecutionError::UnsupportedUnaryOperator(..) => {
+            "no such overload".into()
+        }
         other => other.to_string(),
     }
 }

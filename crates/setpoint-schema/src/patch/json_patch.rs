@@ -27,15 +27,23 @@ const MAX_DEPTH: usize = 128;
 /// [`PatchError::Unprocessable`] when an operation is unknown or fails: a path that is not there, a `test` that does not hold,
 /// copies of more than 3 MiB in all, moves of more than 32 MiB in all, values nested deeper than 128.
 pub fn json(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
+    let operations = patch.as_array().map_or(0, Vec::len);
+    if operations > MAX_OPERATIONS {
+        return Err(PatchError::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {operations}"
+        )));
+    }
+    json_of_any_length(target, patch)
+}
+
+/// As [`json`], without a limit to the number of operations: what webhooks and policies answer has none.
+///
+/// # Errors
+/// As of [`json`], but for [`PatchError::TooLarge`].
+pub fn json_of_any_length(target: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else {
         return Err(PatchError::Malformed("error decoding patch: expected a list of operations".to_owned()));
     };
-    if operations.len() > MAX_OPERATIONS {
-        return Err(PatchError::TooLarge(format!(
-            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
-            operations.len()
-        )));
-    }
     let known = ["add", "remove", "replace", "move", "copy", "test"];
     let given = operations.iter().filter_map(|operation| operation["op"].as_str());
     if let Some(unknown) = given.into_iter().find(|op| !known.contains(op)) {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use setpoint_schema::FieldSet;
 use setpoint_schema::cel::policy::Expression;
 use setpoint_schema::managed::{self, ApplyError, ApplyRequest};
 use setpoint_schema::patch::{self, PatchError};
-use setpoint_schema::{FieldSet, Schema};
 
 use super::compiled::Compiled;
 use super::{Bound, is_exempt};
@@ -14,7 +14,7 @@ use crate::admission::Attributes;
 use crate::admission::expressions::failure;
 use crate::catalog::Resource;
 use crate::object::{Metadata, copy_meta, fields, meta_mut};
-use crate::registry::{Registry, redecode};
+use crate::registry::{Mismade, Registry, redecode};
 use crate::status::{Result, Status};
 
 const POLICIES: &str = "mutatingadmissionpolicies.admissionregistration.k8s.io";
@@ -31,6 +31,8 @@ pub(in crate::admission) struct PolicyRounds {
     due: Vec<String>,
     /// The object after the policies of the first round.
     output: Value,
+    /// The managed fields before any policy was asked.
+    managed: Option<Value>,
 }
 
 impl PolicyRounds {
@@ -38,6 +40,11 @@ impl PolicyRounds {
     pub(in crate::admission) fn again(&mut self, wanted: bool) -> bool {
         self.again = (self.needed || wanted) && !self.again;
         self.again
+    }
+
+    /// The managed fields as they were before, if policies were asked.
+    pub(in crate::admission) fn managed_before(&mut self) -> Option<Value> {
+        self.managed.take()
     }
 
     fn note_change(&mut self) {
@@ -70,6 +77,7 @@ impl Registry {
         if bound.is_empty() || object.is_null() || is_exempt(request) {
             return Ok(());
         }
+        rounds.managed.get_or_insert_with(|| object["metadata"]["managedFields"].clone());
         if rounds.again && rounds.output != *object {
             rounds.note_change();
         }
@@ -124,6 +132,10 @@ impl Registry {
                     continue;
                 }
                 let given = kind.is_some().then_some(params);
+                // A policy that changed something is asked again itself, unlike a webhook.
+                if policy["spec"]["reinvocationPolicy"] == "IfNeeded" {
+                    rounds.eager.push(id);
+                }
                 let mut changed = object.clone();
                 match self.change(policy, &compiled, &target, given, request, &mut changed) {
                     Ok(()) if changed != *object => {
@@ -134,9 +146,6 @@ impl Registry {
                     Err(failed) => {
                         decide(policy, Some(name), request, object, failed)?;
                     }
-                }
-                if policy["spec"]["reinvocationPolicy"] == "IfNeeded" {
-                    rounds.eager.push(id);
                 }
             }
         }
@@ -173,8 +182,12 @@ impl Registry {
                 self.merge(request, object, value)?;
             }
             if request.kind.kind == request.resource().kind {
-                redecode(request.resource(), object).map_err(|why| {
-                    Failed::Broken(Status::internal(format!("json: {}", why.trim_start_matches("json: "))))
+                redecode(request.resource(), object).map_err(|mismade| match mismade {
+                    Mismade::Undecodable(why) => Failed::Broken(Status::internal(format!(
+                        "json: {}",
+                        why.trim_start_matches("json: ")
+                    ))),
+                    Mismade::Refused(status) => Failed::Broken(status),
                 })?;
             }
         }
@@ -184,13 +197,19 @@ impl Registry {
     /// Merges an apply configuration into the object, as server-side apply would, but owned by nobody.
     fn merge(&self, request: &Attributes<'_>, object: &mut Value, mut intent: Value) -> Result<(), Failed> {
         let resource = request.resource();
-        let own = request.kind.kind == resource.kind;
-        let schema = if own { resource.schema() } else { Schema::untyped() };
+        if request.kind.kind != resource.kind {
+            let kind = request.kind;
+            let group = if kind.group.is_empty() { String::new() } else { format!("{}/", kind.group) };
+            return Err(Failed::Policy(format!(
+                "error applying patch: failed to convert patch object to typed object: no corresponding type for {group}{}, Kind={}",
+                kind.version, kind.kind
+            )));
+        }
+        let schema = resource.schema();
         let mut live = object.clone();
         meta_mut(&mut live).remove("managedFields");
         for key in ["apiVersion", "kind"] {
-            let value = object[key].clone();
-            fields(&mut intent).entry(key).or_insert(value);
+            fields(&mut intent).insert(key.to_owned(), object[key].clone());
         }
         let name = object.meta("name").to_owned();
         if intent.meta("name").is_empty() && !name.is_empty() {
@@ -227,7 +246,7 @@ fn unfit(error: &ApplyError) -> String {
 /// Applies the operations of a JSON patch. One whose `test` does not hold changes nothing.
 fn patch_by(object: &mut Value, operations: &Value) -> Result<(), Failed> {
     let mut patched = object.clone();
-    match patch::json(&mut patched, operations) {
+    match patch::json_of_any_length(&mut patched, operations) {
         Ok(()) => {
             *object = patched;
             Ok(())

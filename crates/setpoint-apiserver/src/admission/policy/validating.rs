@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use setpoint_schema::cel::policy::Evaluation;
+use setpoint_schema::cel::policy::{Evaluation, OUT_OF_BUDGET};
 
 use super::compiled::Compiled;
 use super::{Bound, is_exempt};
@@ -129,6 +129,12 @@ fn objections(policy: &Value, compiled: &Compiled, evaluation: &Evaluation<'_>) 
     let mut objections = Vec::new();
     let validations = spec["validations"].as_array().into_iter().flatten();
     for (validation, (expression, message)) in validations.zip(&compiled.validations) {
+        if evaluation.is_exhausted() {
+            if fails {
+                objections.push(Objection::failure(OUT_OF_BUDGET.to_owned()));
+            }
+            return objections;
+        }
         let text = |key: &str| validation[key].as_str().unwrap_or_default().trim();
         let outcome = expression.as_ref().map_err(Clone::clone).and_then(|expression| {
             evaluation.run(expression).map_err(|why| failure(text("expression"), &why))

@@ -6,9 +6,9 @@ use setpoint_schema::patch;
 use super::versions::Versioned;
 use super::{Failed, Hook, MUTATING, matching};
 use crate::admission::Attributes;
-use crate::catalog::Resource;
-use crate::registry::{Registry, redecode};
+use crate::registry::{Mismade, Registry, redecode};
 use crate::status::{Result, Status};
+use crate::webhooks::type_of;
 
 /// What the second round of mutation needs to know of the first.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(in crate::admission) struct Reinvocation {
     due: Vec<String>,
     /// The object after the webhooks of the first round.
     output: Value,
+    /// The managed fields before any webhook was asked.
+    managed: Option<Value>,
 }
 
 impl Reinvocation {
@@ -30,6 +32,11 @@ impl Reinvocation {
         let wanted = self.changed && !self.again;
         self.again = true;
         wanted
+    }
+
+    /// The managed fields as they were before, if webhooks were asked.
+    pub(in crate::admission) fn managed_before(&mut self) -> Option<Value> {
+        self.managed.take()
     }
 
     /// Something changed: those that were asked before are due.
@@ -54,6 +61,7 @@ impl Registry {
         if hooks.is_empty() {
             return Ok(());
         }
+        rounds.managed.get_or_insert_with(|| object["metadata"]["managedFields"].clone());
         if rounds.again && rounds.output != *object {
             rounds.note_change();
         }
@@ -106,8 +114,14 @@ impl Registry {
             let why = undecodable(&answer.patch, &error);
             Failed::Calling(format!("received undecodable patch in webhook response: {why}"))
         })?;
-        if operations.as_array().is_some_and(Vec::is_empty) {
+        if operations.is_null() || operations.as_array().is_some_and(Vec::is_empty) {
             return Ok(false);
+        }
+        if !operations.is_array() {
+            return Err(Failed::Calling(format!(
+                "received undecodable patch in webhook response: json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
+                type_of(&operations)
+            )));
         }
         let internal = |why: String| Failed::Refused(Status::internal(why));
         if versioned.object.is_null() {
@@ -120,20 +134,18 @@ impl Registry {
             return Err(Failed::Calling(format!("unsupported patch type {:?}", answer.patch_type)));
         }
         let mut patched = versioned.object.clone();
-        patch::json(&mut patched, &operations).map_err(|error| internal(error.to_string()))?;
+        patch::json_of_any_length(&mut patched, &operations).map_err(|error| internal(error.to_string()))?;
         let own = request.kind.kind == request.resource().kind;
-        let changed = decode(&versioned.resource, own, &mut patched, &versioned.object).map_err(internal)?;
+        if own {
+            redecode(&versioned.resource, &mut patched).map_err(|mismade| match mismade {
+                Mismade::Undecodable(why) => internal(why),
+                Mismade::Refused(status) => Failed::Refused(status),
+            })?;
+        }
+        let changed = patched != versioned.object;
         versioned.object = patched;
         Ok(changed)
     }
-}
-
-/// Gives a patched object the form that it has after decoding, with defaults. Answers whether it is another one than `before`.
-fn decode(resource: &Resource, own: bool, patched: &mut Value, before: &Value) -> Result<bool, String> {
-    if own {
-        redecode(resource, patched)?;
-    }
-    Ok(patched != before)
 }
 
 /// Why bytes are no JSON, as Go says it for the first of them.
@@ -142,6 +154,7 @@ fn undecodable(bytes: &[u8], error: &serde_json::Error) -> String {
         Some(first) if error.line() == 1 && error.column() <= 1 => {
             format!("invalid character '{}' looking for beginning of value", char::from(*first))
         }
+        _ if error.is_eof() => "unexpected end of JSON input".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::versions::Versioned;
 use crate::admission::Attributes;
 use crate::catalog::Resource;
+use crate::webhooks::unexpected;
 
 const KIND: &str = "AdmissionReview";
 const GROUP: &str = "admission.k8s.io";
@@ -87,8 +88,8 @@ pub(super) fn read(version: &str, uid: &str, mutating: bool, mut review: Value) 
         if answered != uid {
             return Err(format!("expected response.uid={uid:?}, got {answered:?}"));
         }
-        if review["kind"] != KIND {
-            return Err(format!("expected webhook response of {GROUP}/v1, Kind={KIND}, got /, Kind="));
+        if review["kind"] != KIND || review["apiVersion"] != format!("{GROUP}/v1") {
+            return Err(unexpected(&review, GROUP, KIND));
         }
         match (mutating, patch.is_empty(), &kind) {
             (true, false, None) => {

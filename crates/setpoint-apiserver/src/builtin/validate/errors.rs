@@ -167,7 +167,7 @@ impl Errors {
 
     pub fn label_value(&mut self, path: &FieldPath, value: &str) {
         if value.len() > 63 {
-            self.invalid(path, value, "must be no more than 63 characters");
+            self.invalid(path, value, "must be no more than 63 bytes");
         }
         if !is_label_value(value) {
             self.invalid(path, value, LABEL_VALUE);

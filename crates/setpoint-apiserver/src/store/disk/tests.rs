@@ -195,6 +195,8 @@ fn what_cannot_be_used_is_refused_in_one_line() {
     for (what, bytes) in [
         ("no database", b"hello".to_vec()),
         ("its first half", whole[..whole.len() / 2].to_vec()),
+        ("its first bytes", whole[..100].to_vec()),
+        ("all but its last byte", whole[..whole.len() - 1].to_vec()),
         ("other bytes", vec![7; whole.len()]),
     ] {
         fs::write(&file, bytes).unwrap();
@@ -244,4 +246,41 @@ fn a_full_disk_is_said_in_one_line_and_keeps_what_was_acknowledged() {
     let bytes = file.0.lock().unwrap().0.clone();
     let reopened = Database::builder().create_with_backend(Recorded::of(bytes)).unwrap();
     assert_eq!(self::contents(&reopened), (2, BTreeMap::from([("secrets/default/1".to_owned(), 2)])));
+}
+
+/// A process that was killed leaves a file that is checked when it is opened. What was acknowledged and is damaged must not look like
+/// what a crash cut off: then the commit before it would come back without a word.
+#[test]
+fn a_flipped_bit_in_the_last_commit_is_damage_and_no_older_state() {
+    let file = Recorded::default();
+    let database = Database::builder().create_with_backend(file.clone()).unwrap();
+    contents(&database);
+    commit(&database, &[row(2, 1, true)]).unwrap();
+    commit(&database, &[row(3, 2, true)]).unwrap();
+    let mut bytes = file.0.lock().unwrap().0.clone();
+    let last = b"\"resourceVersion\":\"3\"";
+    let at = bytes.windows(last.len()).position(|window| window == last).unwrap();
+    let whole = Database::builder().create_with_backend(Recorded::of(bytes.clone())).unwrap();
+    assert_eq!(contents(&whole).0, 3);
+    bytes[at] ^= 1;
+    let error = Database::builder().create_with_backend(Recorded::of(bytes)).unwrap_err();
+    let text = refused(Path::new("objects.redb"), error).to_string();
+    assert!(text.contains("objects.redb is damaged") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_removed_or_replaced_ends_the_writes() {
+    for replaced in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, _) = Disk::open(folder.path()).unwrap();
+        disk.push(row(2, 1, true));
+        disk.reached(2).await.unwrap();
+        fs::remove_file(folder.path().join(FILE)).unwrap();
+        if replaced {
+            fs::write(folder.path().join(FILE), "another").unwrap();
+        }
+        disk.push(row(3, 2, true));
+        let why = disk.reached(3).await.unwrap_err();
+        assert!(why.contains("has been removed or replaced") && !why.contains('\n'), "{why}");
+    }
 }

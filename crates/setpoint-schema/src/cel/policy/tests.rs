@@ -45,6 +45,20 @@ fn expressions_see_objects_as_they_are() {
         assert_eq!(run(text, &object), Ok(value), "{text}");
     }
     assert_eq!(run("object.spec.none == 1", &object), Err("no such key: none".into()));
+    // What has no fields is not `false`.
+    for (text, key) in [
+        ("oldObject.metadata.name != 'a'", "metadata"),
+        ("object.spec.replicas.x == 1", "x"),
+        ("has(oldObject.metadata.name)", "metadata"),
+        ("object.spec.at.x", "x"),
+    ] {
+        assert_eq!(run(text, &object), Err(format!("no such key: {key}")), "{text}");
+    }
+    assert_eq!(run("has(oldObject.metadata)", &object), Ok(json!(false)));
+    assert_eq!(run("object.?spec.replicas.orValue(1)", &object), Ok(json!(3)));
+    assert_eq!(run("[1].all(x, x.y == 1)", &object), Err("no such overload".into()));
+    assert_eq!(run("object.spec.at + 1 == 2", &object), Err("no such overload".into()));
+    assert_eq!(run("[1][int('9')]", &object), Err("index out of bounds: 9".into()));
 }
 
 #[test]
@@ -106,4 +120,18 @@ fn objects_are_made_where_they_may_be() {
     assert_eq!(value, Ok(json!({"spec": {"replicas": 2, "l": [{"a": 1}]}})));
     let problem = Expression::compile(text, &environment(), Gives::Any).unwrap_err();
     assert!(problem.contains("undeclared reference to 'Object"), "{problem}");
+}
+
+#[test]
+fn what_all_expressions_cost_together_is_bounded() {
+    let ask = "authorizer.group('').resource('pods').check('get').allowed()";
+    let compile = |text: &str| Expression::compile(text, &environment(), Gives::Any).unwrap();
+    let (two, three) = (compile(&format!("{ask} && {ask}")), compile(&format!("{ask} && {ask} && {ask}")));
+    let object = json!({});
+    Scope::new(vec![("object", &object)], &[], Some(Arc::new(Nobody))).enter(|evaluation| {
+        assert_eq!(evaluation.run(&three), Err("operation cancelled: actual cost limit exceeded".into()));
+        let runs =
+            (0..100).take_while(|_| !evaluation.is_exhausted() && evaluation.run(&two).is_ok()).count();
+        assert_eq!(runs, 13, "as many as the budget is for");
+    });
 }

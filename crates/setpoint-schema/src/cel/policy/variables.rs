@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use super::super::cost;
 use super::super::parse::children;
 use super::super::rule::print;
+use super::super::select;
 use super::authorizer::REQUEST_RESOURCE;
-use super::{Expression, OUT_OF_BUDGET};
+use super::{Expression, TOO_COSTLY};
 
 /// The name under which the interpreter asks for a variable: none that anybody can write.
 pub(super) fn alias(name: &str) -> String {
@@ -58,7 +59,9 @@ impl<'a> Lazy<'a> {
     pub(super) fn run(&self, expression: &IdedExpr) -> Result<cel::Value, String> {
         let mut context = self.context.new_inner_scope();
         context.set_variable_resolver(self);
-        cel::Value::resolve(expression, &context).map_err(|problem| self.explain(&problem))
+        cel::Value::resolve(expression, &context)
+            .map_err(|problem| select::explain(expression, &context, problem))
+            .map_err(|problem| self.explain(&problem))
     }
 
     /// A variable that has no value is one that nobody declared, as far as the interpreter can tell.
@@ -81,10 +84,10 @@ impl VariableResolver for Lazy<'_> {
         }
         let (_, variable) = self.variables.iter().find(|(known, _)| known == name)?;
         let value = if self.costs.get(name).is_some_and(|cost| *cost > cost::LIMIT) {
-            Err(OUT_OF_BUDGET.to_owned())
+            Err(TOO_COSTLY.to_owned())
         } else {
             // It can use only those before it, so this comes to an end.
-            self.run(&variable.parsed)
+            self.run(&variable.runs)
         };
         self.found.lock().insert(name.to_owned(), value.clone());
         value.ok()
