@@ -152,9 +152,9 @@ impl Registry {
         if version.is_empty() {
             return Ok(());
         }
-        let asked: u64 = version.parse().map_err(|_| {
+        let asked = list::parse_version(version).map_err(|why| {
             Status::unknown(format!(
-                "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+                "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}"
             ))
         })?;
         let now = self.store.revision();

@@ -176,7 +176,11 @@ fn webhook(hook: &mut Value) {
 /// `stringData` is write-only: it goes into `data`.
 fn secret(object: &mut Value) {
     fill(object, "type", "Opaque");
-    if let Some(Value::Object(texts)) = remove(object, "stringData") {
+    // What is no text is left to be refused: it must not empty what is there.
+    let texts = |given: &Value| given.as_object().is_some_and(|texts| texts.values().all(Value::is_string));
+    if object.get("stringData").is_some_and(texts)
+        && let Some(Value::Object(texts)) = remove(object, "stringData")
+    {
         let data = child(object, "data");
         for (key, text) in texts {
             set(data, &key, STANDARD.encode(text.as_str().unwrap_or_default()));

@@ -282,7 +282,7 @@ impl Registry {
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}},
         });
-// Few requests call a webhook: the others need no room for it.
+        // Few requests call a webhook: the others need no room for it.
         let answer = Box::pin(self.call_webhook(&conversion.client, TIMEOUT, &review)).await;
         let answer = answer.map_err(|error| Unconverted::Unasked(format!("{of} failed: {}", error.why())))?;
         let converted = read(version, &uid, answer)

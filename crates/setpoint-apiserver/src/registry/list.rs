@@ -52,9 +52,9 @@ impl ListOptions {
     /// The asked version as a number; 0 for "any" and for none.
     pub(super) fn revision(&self) -> Result<u64> {
         let Some(text) = &self.version else { return Ok(0) };
-        text.parse().map_err(|_| {
+        parse_version(text).map_err(|why| {
             Status::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}"
             ))
         })
     }
@@ -141,6 +141,14 @@ impl ListOptions {
     pub(super) fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
+}
+
+/// A version as Go reads it: digits and nothing else.
+pub(super) fn parse_version(text: &str) -> Result<u64, &'static str> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("invalid syntax");
+    }
+    text.parse().map_err(|_| "value out of range")
 }
 
 /// Part of a list.

@@ -15,8 +15,6 @@ pub(super) const LIMIT: f64 = 25e6;
 /// The most that the expressions of one policy may cost together: as many times that of one as upstream has it
 /// (`RuntimeCELCostBudget` to `PerCallLimit`).
 pub(super) const BUDGET: f64 = 10.0 * LIMIT;
-/// What it costs to ask an authorizer: the part of the limit that upstream takes for it (`authorizationCheckCost`).
-const AUTHORIZATION: f64 = 0.35 * LIMIT;
 /// The most that any value in between may weigh, so that it fits into memory.
 const HEAVIEST: f64 = 8e6;
 /// What a byte of a string costs, as upstream has it (`StringTraversalCostFactor`).
@@ -245,7 +243,6 @@ impl Reckoning {
             ("sets.contains" | "sets.equivalent" | "sets.intersects", [one, other]) => {
                 (one.nodes * other.weight() + other.nodes * one.weight(), Size::SMALL)
             }
-            ("check", [_, _]) if call.target.is_some() => (AUTHORIZATION, Size::SMALL),
             ("lists.range", _) => (length(MAX_RANGE), Size { nodes: length(MAX_RANGE), bytes: 0.0 }),
             (
                 "@in" | "size" | "contains" | "startsWith" | "endsWith" | "int" | "uint" | "double" | "type"

@@ -183,10 +183,16 @@ impl Registry {
             }
             if request.kind.kind == request.resource().kind {
                 redecode(request.resource(), object).map_err(|mismade| match mismade {
-                    Mismade::Undecodable(why) => Failed::Broken(Status::internal(format!(
-                        "json: {}",
-                        why.trim_start_matches("json: ")
-                    ))),
+                    Mismade::Undecodable(why) => {
+                        Failed::Broken(Status::internal(match why.trim_start_matches("json: ") {
+                            why if why.starts_with("cannot unmarshal") => format!("json: {why}"),
+                            why => why.to_owned(),
+                        }))
+                    }
+                    Mismade::Refused(status) if request.resource().custom().is_none() => {
+                        let why = format!("failed to convert object: {}", status.message);
+                        Failed::Broken(Status::internal(why))
+                    }
                     Mismade::Refused(status) => Failed::Broken(status),
                 })?;
             }
