@@ -9,6 +9,7 @@ use futures::{FutureExt, StreamExt, stream};
 use http::request::Parts;
 use http::{Request, Response};
 use serde_json::Value;
+use setpoint_clock::Clock;
 
 use crate::admission;
 use crate::authz::{Attributes, authorize, denial_of};
@@ -419,29 +420,35 @@ impl Call<'_> {
 const LINES: usize = 64 << 10;
 
 /// The lines of a watch, as they come.
-fn lines(
+fn lines(watch: WatchStream, form: Form, clock: Clock) -> impl futures::Stream<Item = Bytes> + Send {
+    let lines = Lines { watch, form, clock, first: true, waiting: VecDeque::new() };
+    // In a box, since it moves with each event.
+    stream::unfold(Box::new(lines), async |mut lines| Some((lines.next().await?, lines))).boxed()
+}
+
+struct Lines {
     watch: WatchStream,
     form: Form,
-    clock: setpoint_clock::Clock,
-) -> impl futures::Stream<Item = Bytes> + Send {
-    let waiting = VecDeque::new();
-    stream::unfold(
-        (watch, form, true, waiting),
-        move |(mut watch, form, mut first, mut waiting)| async move {
-            if waiting.is_empty() {
-                waiting = VecDeque::from(watch.next().await?);
-            }
-            let mut size = 0;
-            let full = |event: &WatchEvent| {
-                size += event.size();
-                size > LINES
-            };
-            // At least one, however large.
-            let count = waiting.iter().position(full).unwrap_or(waiting.len()).max(1);
-            let events: Vec<_> = waiting.drain(..count).collect();
-            let lines = form.watch_lines(&watch.resource, &events, &mut first, clock.now());
-            Some((lines, (watch, form, first, waiting)))
-        },
-    )
-    .boxed()
+    clock: Clock,
+    /// Whether no object was shown yet.
+    first: bool,
+    /// Events whose lines are still to be made.
+    waiting: VecDeque<WatchEvent>,
+}
+
+impl Lines {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.waiting.is_empty() {
+            self.waiting = VecDeque::from(self.watch.next().await?);
+        }
+        let mut size = 0;
+        let full = |event: &WatchEvent| {
+            size += event.size();
+            size > LINES
+        };
+        // At least one, however large.
+        let count = self.waiting.iter().position(full).unwrap_or(self.waiting.len()).max(1);
+        let events: Vec<_> = self.waiting.drain(..count).collect();
+        Some(self.form.watch_lines(&self.watch.resource, &events, &mut self.first, self.clock.now()))
+    }
 }

@@ -1,5 +1,6 @@
 //! The API server on a socket: TLS, HTTP/1.1 and HTTP/2.
 
+mod gathering;
 mod stalling;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use self::gathering::Gathering;
 use self::stalling::Stalling;
 use crate::body::Body;
 use crate::certificates::CertificateError;
@@ -42,6 +44,8 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 const BODY_TIME: Duration = Duration::from_secs(60);
 /// How long a client may leave unread what it was sent. Long, since it may be a person with a pager.
 const STALL_LIMIT: Duration = Duration::from_secs(300);
+/// How much of an answer may wait for an HTTP/2 client that does not read. A connection has up to 200 of them.
+const SEND_BUFFER: usize = 64 << 10;
 /// The most bytes of a request's headers, as Go's server has it: selectors are long.
 const HEADER_LIMIT: u32 = 1 << 20;
 
@@ -133,13 +137,18 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_EVERY)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADER_LIMIT);
     // The handshake has settled the version. To guess it from the first bytes would wait for them without a limit.
     let two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let builder = if two { builder.http2_only() } else { builder.http1_only() };
     let stream = Stalling::new(stream, STALL_LIMIT);
     // Errors here are clients that went away.
-    let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+    let _ = if two {
+        let stream = TokioIo::new(Gathering::new(stream));
+        builder.http2_only().serve_connection_with_upgrades(stream, service).await
+    } else {
+        builder.http1_only().serve_connection_with_upgrades(TokioIo::new(stream), service).await
+    };
 }
 
 async fn answer(

@@ -298,6 +298,12 @@ impl ApiServer {
         self.inner.registry.quota_status(namespace, name).ok()
     }
 
+    /// Quotas, by namespace and name, whose [`quota_status`](Self::quota_status) may have become another one since something was written or removed in
+    /// their namespace: the work of a quota controller, that also has to look at each quota when its spec changes. Never ends.
+    pub fn quotas_to_reckon(&self) -> impl Stream<Item = (String, String)> + Send + use<> {
+        self.inner.registry.quotas_to_reckon()
+    }
+
     /// Registers the agent of a node: logs and exec of pods on it go there. Replaces an earlier one.
     pub fn set_kubelet(&self, node: impl Into<String>, kubelet: Arc<dyn Kubelet>) {
         self.inner.kubelets.write().insert(node.into(), kubelet);

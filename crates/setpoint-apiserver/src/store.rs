@@ -8,6 +8,7 @@
 //! With a data folder each write also goes to disk, and answers and watches wait until what they show is there: see `disk.rs`.
 
 mod disk;
+mod listener;
 mod log;
 mod objects;
 mod pins;
@@ -16,7 +17,7 @@ mod stored;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::disk::OpenError;
 use self::disk::{Disk, Row};
+pub(crate) use self::listener::Listener;
 use self::log::Log;
 pub(crate) use self::log::{Compacted, Event, EventKind, watch_line};
 pub(crate) use self::objects::Objects;
@@ -155,6 +157,19 @@ struct State {
     collections: BTreeMap<Arc<str>, Collection>,
     /// Who wants to hear of the first write to each resource.
     first_use: Vec<mpsc::UnboundedSender<Arc<str>>>,
+    /// Who wants to hear in which namespaces something is written.
+    listeners: Vec<Weak<Listener>>,
+}
+
+impl State {
+    fn new(revision: u64, collections: BTreeMap<Arc<str>, Collection>) -> Self {
+        Self { revision, collections, first_use: Vec::new(), listeners: Vec::new() }
+    }
+
+    /// Tells all listeners that are left.
+    fn tell(&mut self, tell: impl Fn(&Listener)) {
+        self.listeners.retain(|listener| listener.upgrade().inspect(|listener| tell(listener)).is_some());
+    }
 }
 
 /// See the module's documentation. Resources are named `plural.group` (`pods`, `deployments.apps`).
@@ -185,10 +200,9 @@ impl Default for LogLimits {
 
 impl Store {
     pub(crate) fn new(limits: LogLimits) -> Self {
-        let state = State { revision: 1, collections: BTreeMap::new(), first_use: Vec::new() };
         Self {
             writer: Mutex::new(()),
-            state: RwLock::new(state),
+            state: RwLock::new(State::new(1, BTreeMap::new())),
             pins: Pins::default(),
             limits,
             base: 0,
@@ -210,7 +224,7 @@ impl Store {
             collection.used = true;
             collections.insert(Arc::clone(resource), collection);
         }
-        let state = State { revision: contents.revision, collections, first_use: Vec::new() };
+        let state = State::new(contents.revision, collections);
         Ok(Self { base, disk: Some(disk), state: RwLock::new(state), ..Self::new(limits) })
     }
 
@@ -351,6 +365,7 @@ impl Store {
 
         let mut state = self.state.write();
         state.revision = revision;
+        state.tell(|listener| listener.written(resource, event.kind, &key.namespace));
         let State { collections, first_use, .. } = &mut *state;
         let collection = match collections.get_mut(resource) {
             Some(known) => known,
@@ -387,6 +402,21 @@ impl Store {
         }
         state.first_use.push(sender);
         receiver
+    }
+
+    /// Collects from now on the namespaces in which something is written that counts, by resource and what happened.
+    pub(crate) fn listen(
+        &self,
+        counts: impl Fn(&str, EventKind) -> bool + Send + Sync + 'static,
+    ) -> Arc<Listener> {
+        let listener = Arc::new(Listener::new(counts));
+        self.state.write().listeners.push(Arc::downgrade(&listener));
+        listener
+    }
+
+    /// Tells those who [`listen`](Self::listen) of a namespace although nothing was written.
+    pub(crate) fn tell(&self, namespace: &str) {
+        self.state.write().tell(|listener| listener.add(namespace));
     }
 
     /// The events of a resource after `revision`, oldest first, and the revision up to which they reach.

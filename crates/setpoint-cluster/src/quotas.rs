@@ -2,17 +2,14 @@
 //! here.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+use futures::StreamExt;
 
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use setpoint::kube::ResourceExt;
 use setpoint::kube::api::{Api, PostParams};
-use setpoint::{Action, Context, Controller, Reconciler, Result, Verb};
+use setpoint::{Action, Cause, Context, Controller, Key, Reconciler, Result, Verb};
 use setpoint_apiserver::ApiServer;
-
-/// How often to look whether something is gone. Upstream watches everything that is counted; in one process looking is cheap, and
-/// nothing is written while nothing changes.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Keeps `status.hard` and `status.used` of quotas.
 pub(crate) struct QuotaStatus {
@@ -22,8 +19,15 @@ pub(crate) struct QuotaStatus {
 
 impl QuotaStatus {
     pub(crate) fn controller(api: ApiServer) -> Controller<Self> {
+        let reckoned = api.clone();
+        let written = move || {
+            let quotas = reckoned.quotas_to_reckon();
+            quotas
+                .map(|(namespace, name)| (Key::new(namespace, name), Cause::source("something was written")))
+        };
         Controller::new(Self { api })
             .named("resourcequota")
+            .source(written)
             .uses_subresource::<ResourceQuota>("status", &[Verb::Update])
     }
 }
@@ -47,6 +51,6 @@ impl Reconciler for QuotaStatus {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Action::requeue(LOOK_AGAIN))
+        Ok(Action::await_change())
     }
 }

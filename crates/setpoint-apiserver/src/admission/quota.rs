@@ -11,7 +11,9 @@ mod counted;
 mod scopes;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use setpoint_schema::FieldSet;
 use setpoint_schema::managed::{self, UpdateRequest};
@@ -24,9 +26,18 @@ use crate::catalog::Resource;
 use crate::object::fields;
 use crate::registry::Registry;
 use crate::status::{Result, Status};
-use crate::store::{Change, Expect, Key};
+use crate::store::{Change, EventKind, Expect, Key};
 
 const QUOTAS: &str = "resourcequotas";
+
+/// How long what is written is gathered before quotas are reckoned again: that looks at everything in a namespace.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// Whether a write may change how much of a quota is used. As upstream, of the changes of objects only those of three kinds do.
+fn counts(storage: &str, kind: EventKind) -> bool {
+    let changing = matches!(storage, "pods" | "services" | "persistentvolumeclaims");
+    storage != "events" && (kind != EventKind::Modified || changing)
+}
 
 /// Resources that quotas do not count.
 fn is_ignored(resource: &Resource) -> bool {
@@ -94,8 +105,29 @@ impl Registry {
             for key in &concerned {
                 self.charge(request, object, key, &usage, true)?;
             }
+            // What is charged may still not come about.
+            self.store.tell(&place.namespace);
         }
         Ok(())
+    }
+
+    /// Quotas, by namespace and name, of whose use there may be another amount than their status says: whenever something was written that
+    /// they may count, all that comes at about the same time once.
+    pub(crate) fn quotas_to_reckon(self: &Arc<Self>) -> impl Stream<Item = (String, String)> + Send + use<> {
+        let listener = self.store.listen(counts);
+        let registry = Arc::clone(self);
+        stream::unfold((registry, listener), |(registry, listener)| async {
+            listener.some().await;
+            tokio::time::sleep(GATHER).await;
+            let quotas = registry.store.snapshot(QUOTAS);
+            let in_namespace = |namespace: String| {
+                let found = quotas.range(&namespace, None);
+                found.map(|(key, _)| (key.namespace.clone(), key.name.clone())).collect::<Vec<_>>()
+            };
+            let concerned: Vec<_> = listener.take().into_iter().flat_map(in_namespace).collect();
+            Some((stream::iter(concerned), (registry, listener)))
+        })
+        .flatten()
     }
 
     /// Checks that one quota has room, and adds to what is used of it.

@@ -1,11 +1,12 @@
 //! Watches: from a version, through a selector, with bookmarks and initial events.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Registry;
 use super::conversion::{Unreadable, by_webhook};
@@ -61,6 +62,8 @@ pub(crate) struct WatchStream {
     changed: Receiver<u64>,
     bookmark_at: Instant,
     end_at: Instant,
+    /// Runs until the next of the two. One that stays: all watches share the lock under which timers start and stop.
+    timer: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
@@ -120,6 +123,7 @@ impl Registry {
             changed,
             bookmark_at: start + BOOKMARK_EVERY,
             end_at: start + limit,
+            timer: None,
             ended,
         })
     }
@@ -226,9 +230,12 @@ impl WatchStream {
     async fn wait(&mut self) -> Option<WatchEvent> {
         let wake_at = if self.options.bookmarks { self.bookmark_at.min(self.end_at) } else { self.end_at };
         let timed_out = {
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(wake_at)));
+            if timer.deadline() != wake_at {
+                timer.as_mut().reset(wake_at);
+            }
             let changed = std::pin::pin!(self.changed.changed());
-            let timer = std::pin::pin!(sleep_until(wake_at));
-            match select(changed, timer).await {
+            match select(changed, timer.as_mut()).await {
                 Either::Left((Ok(()), _)) => false,
                 // The store is gone.
                 Either::Left((Err(_), _)) => {

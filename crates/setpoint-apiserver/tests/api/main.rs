@@ -9,6 +9,7 @@
 
 mod client;
 mod definitions;
+mod load;
 mod network;
 mod objects;
 mod pods;

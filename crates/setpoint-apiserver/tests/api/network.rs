@@ -1,5 +1,6 @@
 //! Over a real socket: TLS, tokens, impersonation.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,24 +14,10 @@ use serde_json::{Value, json};
 use setpoint_apiserver::{ApiServer, Identity};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-async fn fetch(
-    api: &ApiServer,
-    address: std::net::SocketAddr,
-    alpn: &str,
-    headers: &[(&str, &str)],
-) -> (u16, Value) {
-    exchange(api, address, alpn, headers, Method::GET, Bytes::new()).await
-}
-
-async fn exchange(
-    api: &ApiServer,
-    address: std::net::SocketAddr,
-    alpn: &str,
-    headers: &[(&str, &str)],
-    method: Method,
-    body: Bytes,
-) -> (u16, Value) {
+/// A connection that trusts the server's own authority.
+pub async fn connect(api: &ApiServer, address: SocketAddr, alpn: &str) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(api.ca_pem().unwrap().as_bytes()).unwrap()).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -41,7 +28,22 @@ async fn exchange(
     config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from(address.ip().to_string()).unwrap();
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+async fn fetch(api: &ApiServer, address: SocketAddr, alpn: &str, headers: &[(&str, &str)]) -> (u16, Value) {
+    exchange(api, address, alpn, headers, Method::GET, Bytes::new()).await
+}
+
+async fn exchange(
+    api: &ApiServer,
+    address: SocketAddr,
+    alpn: &str,
+    headers: &[(&str, &str)],
+    method: Method,
+    body: Bytes,
+) -> (u16, Value) {
+    let stream = connect(api, address, alpn).await;
     let path = "/api/v1/namespaces/default/pods";
     let uri = format!("https://{address}{path}");
     let mut request = Request::builder().method(method).uri(uri).header("host", address.to_string());

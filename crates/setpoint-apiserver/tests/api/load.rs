@@ -1,0 +1,144 @@
+//! Thousands of watches, most of which nothing happens to, and clients that do not read.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use setpoint_apiserver::{ApiServer, Identity, Serving};
+use tokio::time::{Instant, timeout};
+
+use crate::client::{Client, server};
+use crate::network::connect;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+#[tokio::test(start_paused = true)]
+async fn five_thousand_idle_watches_get_bookmarks_and_news() {
+    let api = server();
+    let client = Client::admin(&api);
+    let mut watches = Vec::new();
+    for _ in 0..5000 {
+        watches.push(client.watch(&format!("{MAPS}?watch=true&allowWatchBookmarks=true")).await);
+    }
+    let (start, revision) = (Instant::now(), api.revision());
+    let bookmarks = join_all(watches.iter_mut().map(crate::client::Lines::brief)).await;
+    assert!(bookmarks.iter().all(|line| line == "BOOKMARK -"));
+    assert_eq!((start.elapsed(), api.revision()), (Duration::from_secs(60), revision));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    client.post(MAPS, &map).await.expect(201);
+    let news = join_all(watches.iter_mut().map(crate::client::Lines::brief)).await;
+    assert!(news.iter().all(|line| line == "ADDED a"));
+    assert_eq!(start.elapsed(), Duration::from_secs(60), "nobody waits for news");
+}
+
+/// The body of a watch over a socket.
+struct Watch {
+    body: Incoming,
+    rest: Vec<u8>,
+    /// How many bytes came.
+    came: usize,
+}
+
+impl Watch {
+    fn request(serving: &Serving, token: &str, path: &str) -> Request<Empty<Bytes>> {
+        let request = Request::get(format!("https://{}{path}?watch=true", serving.address()));
+        let request = request.header("host", serving.address().to_string()).header("authorization", token);
+        request.body(Empty::new()).unwrap()
+    }
+
+    fn new(response: http::Response<Incoming>) -> Self {
+        assert_eq!(response.status(), 200);
+        Self { body: response.into_body(), rest: Vec::new(), came: 0 }
+    }
+
+    /// The next event; `None` at the end, also one without a farewell.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let data = self.body.frame().await?.ok()?.into_data().unwrap_or_default();
+            self.came += data.len();
+            self.rest.extend_from_slice(&data);
+        }
+    }
+}
+
+/// What comes within a time that no machine needs.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), future)
+        .await
+        .unwrap_or_else(|_| panic!("after a minute, still no {what}"))
+}
+
+async fn watch_alone(api: &ApiServer, serving: &Serving, token: &str, path: &str) -> Watch {
+    let stream = connect(api, serving.address(), "http/1.1").await;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    Watch::new(sender.send_request(Watch::request(serving, token, path)).await.unwrap())
+}
+
+/// Two thousand watches on twenty connections.
+async fn watch_together(api: &ApiServer, serving: &Serving, token: &str, path: &str) -> Vec<Watch> {
+    let mut watches = Vec::new();
+    for _ in 0..20 {
+        let stream = connect(api, serving.address(), "h2").await;
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..100 {
+            watches
+                .push(Watch::new(sender.send_request(Watch::request(serving, token, path)).await.unwrap()));
+        }
+    }
+    watches
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_costs_little_and_delays_nobody() {
+    const CHANGES: usize = 60;
+    const SIZE: usize = 700 << 10;
+    let api = server();
+    let client = Client::admin(&api);
+    let serving = api.serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let token = format!("Bearer {}", api.issue_token(Identity::admin()).unwrap());
+    let mut idle = watch_together(&api, &serving, &token, SECRETS).await;
+    let mut slow = watch_alone(&api, &serving, &token, MAPS).await;
+    let mut reader = watch_alone(&api, &serving, &token, MAPS).await;
+    for change in 0..CHANGES {
+        let name = format!("big-{change}");
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x".repeat(SIZE)}});
+        client.post(MAPS, &map).await.expect(201);
+        let event = soon("event for the one who reads", reader.next()).await.unwrap();
+        assert_eq!(event["object"]["metadata"]["name"], name);
+    }
+    // Beyond what lay in sockets and in the log of events nothing was kept for it: it has to begin anew.
+    let last = soon("end of the slow one's watch", async {
+        let mut last = None;
+        while let Some(event) = slow.next().await {
+            last = Some(event);
+        }
+        last
+    })
+    .await
+    .unwrap();
+    assert_eq!((&last["type"], &last["object"]["reason"]), (&json!("ERROR"), &json!("Expired")));
+    assert!(slow.came < CHANGES * SIZE / 2, "{} of {} bytes", slow.came, CHANGES * SIZE);
+
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+    client.post(SECRETS, &secret).await.expect(201);
+    let news = soon("event for all", join_all(idle.iter_mut().map(Watch::next))).await;
+    assert!(news.iter().flatten().filter(|event| event["object"]["metadata"]["name"] == "a").count() == 2000);
+    drop(serving);
+    let ends = soon("end of all watches", join_all(idle.iter_mut().map(Watch::next))).await;
+    assert!(ends.iter().all(Option::is_none), "a server that is gone says nothing more");
+}
