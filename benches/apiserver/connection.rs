@@ -1,15 +1,11 @@
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::failure::Failure;
+use crate::tls;
 
 /// A kept TLS connection that speaks just enough HTTP/1.1: one request at a time.
 pub(crate) struct Connection {
@@ -23,19 +19,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr, token: &str) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(address).await.map_err(Failure::io("connect"))?;
-        stream.set_nodelay(true).map_err(Failure::io("connect"))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let algorithms = provider.signature_verification_algorithms.supported_schemes();
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Failure::Refused(error.to_string()))?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(algorithms)))
-            .with_no_client_auth();
-        let name = ServerName::IpAddress(address.ip().into());
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        let stream = stream.map_err(Failure::io("start TLS"))?;
+        let stream = tls::connect(address, "http/1.1").await?;
         let headers = format!(
             "host: {address}\r\nauthorization: Bearer {token}\r\naccept: application/json\r\nuser-agent: bench\r\n"
         );
@@ -134,9 +118,8 @@ impl Connection {
         }
     }
 
-    /// Waits until something has arrived, without reading it: a thousand watchers that all decode at once would measure the client.
-    pub(crate) async fn arrived(&self) -> Result<(), Failure> {
-        self.stream.get_ref().0.readable().await.map_err(Failure::io("wait for an event"))
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.stream.get_ref().0
     }
 
     /// The next event of the watch.
@@ -152,43 +135,4 @@ impl Connection {
 /// Where the first `mark` ends.
 fn after(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     bytes.windows(mark.len()).position(|window| window == mark).map(|at| at + mark.len())
-}
-
-/// Trusts every server: both are this machine's own, and certificates are not what is measured.
-#[derive(Debug)]
-struct Anybody(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
 }

@@ -10,12 +10,15 @@ use setpoint_test::ControlPlane;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::memory;
+use crate::multiplexed::Multiplexed;
 use crate::samples::now;
 
 /// The embedded server's name in the results.
 pub(crate) const EMBEDDED: &str = "embedded";
 /// The same, with its objects on disk.
 pub(crate) const DURABLE: &str = "embedded with a data folder";
+/// What writes and does nothing else.
+pub(crate) const BARE: &str = "bare writes";
 /// The real one's name in the results.
 pub(crate) const KUBE: &str = "kube-apiserver";
 
@@ -33,7 +36,7 @@ enum Processes {
 }
 
 /// A process that ends with this value.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -99,11 +102,25 @@ impl Contender {
         Connection::open(self.address, &self.token).await
     }
 
+    /// A new TLS connection with HTTP/2.
+    pub(crate) async fn multiplexed(&self) -> Result<Multiplexed, Failure> {
+        Multiplexed::open(self.address, &self.token).await
+    }
+
     /// Resident memory of all of its processes, in bytes.
     pub(crate) fn memory(&self) -> u64 {
+        self.pids().into_iter().map(memory::resident).sum()
+    }
+
+    /// How much processor time all of its processes have used.
+    pub(crate) fn processor_time(&self) -> Duration {
+        self.pids().into_iter().map(memory::processor_time).sum()
+    }
+
+    fn pids(&self) -> Vec<u32> {
         match &self.processes {
-            Processes::Embedded(child) => memory::resident(child.0.id()),
-            Processes::Real { pids, .. } => pids.iter().map(|&pid| memory::resident(pid)).sum(),
+            Processes::Embedded(child) => vec![child.0.id()],
+            Processes::Real { pids, .. } => pids.clone(),
         }
     }
 }

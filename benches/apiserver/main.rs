@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ─▶ contender: a server in processes of its own ─▶ workloads, over TLS connections that are kept ─▶ samples ─▶ report
-//!            │ embedded: this program again, with --serve               boot · memory · creates · latency · fan-out · pages
+//!            │ embedded: this program again, with --serve               boot · memory · creates · latency · fan-out · pages · watches
 //!            └ kube-apiserver and etcd, where KUBEBUILDER_ASSETS has them
 //! ```
 //!
@@ -10,6 +10,8 @@
 //! that the servers are the bottleneck and not it.
 #![allow(clippy::print_stdout, reason = "a program that prints its result")]
 
+mod arrival;
+mod bare;
 mod boot;
 mod connection;
 mod contender;
@@ -19,10 +21,13 @@ mod failure;
 mod fan_out;
 mod in_process;
 mod memory;
+mod multiplexed;
 mod pages;
 mod report;
 mod samples;
 mod serve;
+mod tls;
+mod watches;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,6 +68,10 @@ struct Options {
     #[expect(clippy::option_option, reason = "how clap has an option whose value may be left out")]
     serve: Option<Option<PathBuf>>,
 
+    /// Be the writer whose writes are measured beside the servers'.
+    #[arg(long, hide = true)]
+    bare: bool,
+
     /// Create ConfigMaps in this process for this many seconds and print how many a second.
     #[arg(long, hide = true, value_name = "SECONDS")]
     in_process: Option<f64>,
@@ -89,6 +98,8 @@ enum Workload {
     FanOut,
     /// Memory for each object, and pages while a writer goes on.
     Pages,
+    /// 2,000 idle watches.
+    Watches,
     /// Creates without sockets.
     InProcess,
 }
@@ -106,6 +117,9 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<(), Failure> {
     if let Some(folder) = &options.serve {
         return serve::serve(folder.as_deref());
+    }
+    if options.bare {
+        return bare::serve();
     }
     if let Some(seconds) = options.in_process {
         println!("{}", in_process::creates_per_second(seconds)?);
@@ -138,6 +152,9 @@ async fn measure(options: &Options) -> Result<Samples, Failure> {
         contenders.push(Contender::kube_apiserver().await?.0);
     }
     for round in 0..options.rounds {
+        if wanted(Workload::FanOut) {
+            bare::measure(&mut samples).await?;
+        }
         for contender in &contenders {
             if wanted(Workload::Creates) {
                 creates::throughput(contender, round, &mut samples).await?;
@@ -162,6 +179,12 @@ async fn measure(options: &Options) -> Result<Samples, Failure> {
         pages::measure(&Contender::embedded(None).await?.0, options, &mut samples).await?;
         if real {
             pages::measure(&Contender::kube_apiserver().await?.0, options, &mut samples).await?;
+        }
+    }
+    if wanted(Workload::Watches) {
+        watches::measure(&Contender::embedded(None).await?.0, &mut samples).await?;
+        if real {
+            watches::measure(&Contender::kube_apiserver().await?.0, &mut samples).await?;
         }
     }
     Ok(samples)

@@ -1,4 +1,5 @@
 use std::fs;
+use std::time::Duration;
 
 /// The processes that this one has started and that still run.
 pub(crate) fn children() -> Vec<u32> {
@@ -15,4 +16,13 @@ pub(crate) fn resident(pid: u32) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kibibytes.unwrap_or_default() * 1024
+}
+
+/// How much processor time a process has used.
+pub(crate) fn processor_time(pid: u32) -> Duration {
+    // Linux counts for programs in hundredths of a second, on every machine. The name in parentheses may have spaces.
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
 }

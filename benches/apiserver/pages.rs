@@ -49,12 +49,15 @@ pub(crate) async fn measure(
             let start = now();
             let listed = list(&mut reader).await;
             listing.set(false);
-            match listed? {
-                found if found == options.objects as usize => Ok(start.elapsed()),
-                found => Err(Failure::Refused(format!("{found} of {} objects listed", options.objects))),
-            }
+            listed.map(|listed| (listed, start.elapsed()))
         };
-        let (mut times, took) = futures::future::try_join(writes, pages).await?;
+        let (mut times, ((before, last), took)) = futures::future::try_join(writes, pages).await?;
+        let last: Value = serde_json::from_slice(&last)
+            .map_err(|error| Failure::Refused(format!("a page that is no JSON: {error}")))?;
+        let found = before + last["items"].as_array().map(Vec::len).unwrap_or_default();
+        if found != options.objects as usize {
+            return Err(Failure::Refused(format!("{found} of {} objects listed", options.objects)));
+        }
         times.sort_by(f64::total_cmp);
         samples.add(contender.name, Measure::Blocked, quantile(&times, 1.0));
         samples.add(contender.name, Measure::BlockedHigh, quantile(&times, 0.99));
@@ -63,8 +66,8 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Lists all objects in pages and answers how many there are.
-async fn list(reader: &mut crate::connection::Connection) -> Result<usize, Failure> {
+/// Lists all objects in pages; answers how many come before the last page, and that page.
+async fn list(reader: &mut crate::connection::Connection) -> Result<(usize, Vec<u8>), Failure> {
     let mut found = 0;
     let mut token = String::new();
     loop {
@@ -75,15 +78,10 @@ async fn list(reader: &mut crate::connection::Connection) -> Result<usize, Failu
             head.find(r#""metadata":{"#).ok_or_else(|| Failure::Refused("a list without metadata".into()))?;
         let mut values = serde_json::Deserializer::from_str(&head[start + 11..]).into_iter::<Value>();
         let metadata = values.next().and_then(Result::ok).unwrap_or_default();
-        found += PAGE as usize;
         match metadata["continue"].as_str() {
             Some(next) if !next.is_empty() => token = format!("&continue={next}"),
-            _ => {
-                let page: Value = serde_json::from_slice(&page)
-                    .map_err(|error| Failure::Refused(format!("a page that is no JSON: {error}")))?;
-                let rest = page["items"].as_array().map(Vec::len).unwrap_or_default();
-                return Ok(found - PAGE as usize + rest);
-            }
+            _ => return Ok((found, page)),
         }
+        found += PAGE as usize;
     }
 }

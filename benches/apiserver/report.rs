@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::contender::{DURABLE, EMBEDDED, KUBE};
+use crate::contender::{BARE, DURABLE, EMBEDDED, KUBE};
 use crate::samples::{Measure, Samples, quantile};
 
 /// What the embedded server is to reach.
@@ -34,7 +34,7 @@ const fn row(
     Row { measure, title, key, more_is_better, target }
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 15] = [
     row(Measure::Boot, "boot to ready, ms", "boot_milliseconds", false, Target::Times(25.0)),
     row(Measure::Rest, "memory at rest, MiB", "rest_mebibytes", false, Target::Times(10.0)),
     row(
@@ -61,6 +61,13 @@ const ROWS: [Row; 11] = [
         Target::Times(5.0),
     ),
     row(
+        Measure::SharedFanOut,
+        "the same, 100 watches a connection, ms",
+        "shared_fan_out_milliseconds",
+        false,
+        Target::Times(5.0),
+    ),
+    row(
         Measure::Blocked,
         "longest write while all is listed, ms",
         "blocked_write_milliseconds",
@@ -75,6 +82,21 @@ const ROWS: [Row; 11] = [
         Target::None,
     ),
     row(Measure::Pages, "all objects in pages of 500, s", "pages_seconds", false, Target::None),
+    row(Measure::Watch, "memory for each of 2,000 idle watches, KiB", "watch_kibibytes", false, Target::None),
+    row(
+        Measure::SharedWatch,
+        "the same, 100 watches a connection, KiB",
+        "shared_watch_kibibytes",
+        false,
+        Target::None,
+    ),
+    row(
+        Measure::WatchTime,
+        "processor time of 2,000 idle watches, %",
+        "watch_time_percent",
+        false,
+        Target::None,
+    ),
     row(
         Measure::InProcess,
         "creates a second in process, one core",
@@ -135,8 +157,12 @@ impl<'a> Report<'a> {
                 row.title,
                 number(quantile(&ours, 0.5)),
             );
-            if let Some(durable) = self.median(row, DURABLE) {
-                let _ = writeln!(table, "{:<42} {:>10}", "    with a data folder", number(durable));
+            for (other, title) in
+                [(DURABLE, "    with a data folder"), (BARE, "    as many bytes, by nothing but writes")]
+            {
+                if let Some(median) = self.median(row, other) {
+                    let _ = writeln!(table, "{title:<42} {:>10}", number(median));
+                }
             }
         }
         table
@@ -148,6 +174,7 @@ impl<'a> Report<'a> {
             Some(json!({
                 "name": row.key, "embedded": self.0.of(row.measure, EMBEDDED)?,
                 "embedded_with_data_folder": self.0.of(row.measure, DURABLE),
+                "bare_writes": self.0.of(row.measure, BARE),
                 "kube_apiserver": self.0.of(row.measure, KUBE), "ratio_of_medians": self.ratio(row), "met": self.met(row),
             }))
         });

@@ -24,12 +24,20 @@ pub(crate) enum Measure {
     LatencyHigh,
     /// Milliseconds from before a change is sent until the last of 1,000 watchers has it.
     FanOut,
+    /// The same for watchers of whom each hundred shares a connection.
+    SharedFanOut,
     /// Milliseconds of the longest write while all objects are listed in pages.
     Blocked,
     /// Milliseconds that 99 of 100 writes do not exceed meanwhile.
     BlockedHigh,
     /// Seconds for all pages meanwhile.
     Pages,
+    /// KiB of memory for each idle watch with a connection of its own.
+    Watch,
+    /// KiB of memory for each idle watch of whom a hundred share a connection.
+    SharedWatch,
+    /// Percent of a core while there are 2,000 idle watches.
+    WatchTime,
     /// Creates a second without sockets, on one core.
     InProcess,
 }
