@@ -1,12 +1,15 @@
 //! Webhooks of an operator on the embedded cluster: the API server asks them in this process, on a paused clock.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail as tests do")]
 
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde_json::json;
-use setpoint::{Defaulter, Operation, Operator, Result, Review, Validator, Webhook};
-use setpoint_test::TestEnv;
+use setpoint::{Defaulter, Election, Operation, Operator, Result, Review, Validator, Webhook};
+use setpoint_test::{TestEnv, eventually};
 use website::{Website, WebsiteSpec};
 
 #[path = "../../setpoint/examples/website.rs"]
@@ -188,4 +191,42 @@ async fn a_finalizer_leaves_an_object_that_is_invalid_by_now() {
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     sites.patch("shop", &params, &release).await.unwrap();
     assert!(sites.get_opt("shop").await.unwrap().is_none());
+}
+
+/// The API server asks every replica, so each has to be trusted, whoever leads.
+#[tokio::test(start_paused = true)]
+async fn certificates_do_not_wait_for_leadership() {
+    let env = TestEnv::embedded().await.unwrap();
+    env.namespace("operators").await.unwrap();
+    env.apply(json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "op", "namespace": "operators"},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600, "leaseTransitions": 1},
+    }))
+    .await
+    .unwrap();
+    let operator = Operator::new("op").crd::<Website>().validator(Texts).election(Election::new("op"));
+    let running = env.run(operator).await.unwrap();
+    env.wait_for("operators", "op-webhook-certificates", "a leaf", |secret: &Secret| {
+        let data = secret.data.clone().unwrap_or_default();
+        if data.contains_key("tls.crt") { Ok(()) } else { Err(format!("{:?}", data.keys())) }
+    })
+    .await
+    .unwrap();
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(env.client());
+    eventually("the caBundle", Duration::from_secs(60), async || {
+        let configuration = configurations.get("op").await.map_err(|error| error.to_string())?;
+        let webhook = configuration.webhooks.unwrap_or_default().pop().ok_or("no webhook")?;
+        webhook.client_config.ca_bundle.map(drop).ok_or_else(|| "none".to_owned())
+    })
+    .await
+    .unwrap();
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_webhooks_at_one_path_are_refused_by_name() {
+    let operator = Operator::new("op").crd::<Website>().validator(Texts).validator(Texts);
+    let error = operator.run_until(std::future::ready(())).await.unwrap_err().to_string();
+    assert_eq!(error, "there are two webhooks /validate-example-com-v1-website: join them in one");
 }

@@ -1,6 +1,6 @@
 //! What `/healthz` and `/readyz` answer: named checks, in the format of the Kubernetes components' endpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct Health(Arc<Mutex<Checks>>);
 struct Checks {
     live: BTreeMap<String, Check>,
     ready: BTreeMap<String, Check>,
+    /// Those of `ready` that only answer when they are asked alone.
+    apart: BTreeSet<String>,
 }
 
 impl Health {
@@ -42,6 +44,12 @@ impl Health {
         self.0.lock().ready.insert(name.into(), Arc::new(check));
     }
 
+    /// Has a check of `/readyz` answer only when it is asked alone: it says something about the operator, but not whether
+    /// requests may be sent to it.
+    pub(crate) fn readiness_apart(&self, name: &str) {
+        self.0.lock().apart.insert(name.to_owned());
+    }
+
     /// What a GET of `path` with `query` answers: 200 and `ok`, or 500 with a line for each check; the lines
     /// of a healthy operator are shown with `?verbose`, and `?exclude=<name>` leaves a check out.
     pub(crate) fn answer(&self, path: &str, query: &str) -> (StatusCode, String) {
@@ -59,6 +67,9 @@ impl Health {
             if checks.is_empty() {
                 return (StatusCode::NOT_FOUND, format!("404: {endpoint} has no check {only:?}\n"));
             }
+        } else if endpoint == "readyz" {
+            let apart = &self.0.lock().apart;
+            checks.retain(|name, _| !apart.contains(name));
         }
         let parameters: Vec<(&str, &str)> =
             query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
@@ -125,6 +136,14 @@ mod tests {
         assert_eq!(health.answer("/readyz/caches/", "").0, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(health.answer("/readyz", "exclude=caches"), (StatusCode::OK, "ok".to_owned()));
         assert_eq!(health.answer("/readyz/nothing", "").0, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn a_check_that_stands_apart_is_only_asked_alone() {
+        let health = health();
+        health.readiness_apart("caches");
+        assert_eq!(health.answer("/readyz", "").0, StatusCode::OK);
+        assert_eq!(health.answer("/readyz/caches", "").0, StatusCode::INTERNAL_SERVER_ERROR);
     }
 
     #[test]

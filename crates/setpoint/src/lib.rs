@@ -79,5 +79,6 @@ pub use runtime::{
 pub use selector::Selector;
 pub use setpoint_clock::{Clock, Entropy};
 pub use webhook::{
-    AdmissionRequest, Defaulter, FailurePolicy, Operation, Review, User, Validator, Webhook, Webhooks,
+    AdmissionRequest, Certificates, ConversionError, Defaulter, FailurePolicy, Operation, Review, Spoke,
+    User, Validator, Versions, VersionsError, Webhook, Webhooks,
 };

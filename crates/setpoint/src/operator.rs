@@ -20,9 +20,10 @@ use setpoint_clock::{Clock, Entropy};
 use setpoint_manifests::{Install, Rights};
 use tokio_util::sync::CancellationToken;
 
+use crate::webhook::AnyVersions;
 use crate::{
-    AnyController, Defaulter, Election, Failures, Health, Metrics, Reports, RequestStack, Result, Runtime,
-    Scope, Validator, Webhook, Webhooks, rbac,
+    AnyController, Certificates, Defaulter, Election, Failures, Health, Metrics, Reports, RequestStack,
+    Result, Runtime, Scope, Validator, Versions, Webhook, Webhooks, rbac,
 };
 
 mod arguments;
@@ -36,6 +37,7 @@ mod lifecycle;
 mod manifests;
 mod plan;
 mod signals;
+mod webhooks;
 
 pub use lifecycle::OperatorError;
 
@@ -65,6 +67,9 @@ pub struct Operator {
     controllers: Vec<AnyController>,
     tasks: Vec<Task>,
     webhooks: Vec<Webhook>,
+    versions: Vec<AnyVersions>,
+    /// What is wrong with the declarations.
+    faults: Vec<String>,
     election: Option<Election>,
     crds: Vec<CustomResourceDefinition>,
     scope: Option<Scope>,
@@ -80,6 +85,9 @@ pub struct Operator {
     grace: Duration,
     metrics_address: Option<String>,
     health_address: Option<String>,
+    webhook_address: Option<String>,
+    certificates: Certificates,
+    namespace: Option<String>,
 }
 
 impl Operator {
@@ -93,6 +101,8 @@ impl Operator {
             controllers: Vec::new(),
             tasks: Vec::new(),
             webhooks: Vec::new(),
+            versions: Vec::new(),
+            faults: Vec::new(),
             election: None,
             crds: Vec::new(),
             scope: None,
@@ -108,6 +118,9 @@ impl Operator {
             grace: Duration::from_secs(30),
             metrics_address: None,
             health_address: None,
+            webhook_address: None,
+            certificates: Certificates::own(),
+            namespace: None,
         }
     }
 
@@ -162,7 +175,21 @@ impl Operator {
 
     /// Adds a webhook. There is one of a sort for each version of a kind.
     pub fn webhook(mut self, webhook: Webhook) -> Self {
+        if self.webhooks.iter().any(|known| known.path() == webhook.path()) {
+            self.faults.push(format!("there are two webhooks {}: join them in one", webhook.path()));
+        }
         self.webhooks.push(webhook);
+        self
+    }
+
+    /// The versions of a kind: their CustomResourceDefinition is installed as with [`crd`](Self::crd), the operator converts
+    /// between them, and the one that leads sees to it that every object is stored in the version to be stored.
+    pub fn versions<Hub>(mut self, versions: Versions<Hub>) -> Self {
+        match versions.all.crd() {
+            Ok(crd) => self.crds.push(crd),
+            Err(error) => self.faults.push(error.to_string()),
+        }
+        self.versions.push(versions.all);
         self
     }
 
@@ -237,6 +264,27 @@ impl Operator {
         self
     }
 
+    /// Serves the webhooks over TLS on `address`; as for [`metrics_address`](Self::metrics_address). Default: they are not
+    /// served; tests ask [`webhooks`](Self::webhooks) without sockets.
+    pub fn webhook_address(mut self, address: impl Into<String>) -> Self {
+        self.webhook_address = Some(address.into());
+        self
+    }
+
+    /// Where the webhooks' certificate comes from. Default: an authority of the operator's own, or in [`main`](Self::main) the
+    /// files of the flag `--webhook-cert-dir`, if there are any.
+    pub fn certificates(mut self, certificates: Certificates) -> Self {
+        self.certificates = certificates;
+        self
+    }
+
+    /// The namespace that the operator itself is in: of the Service of its webhooks, and of their certificates. Default: the
+    /// client's, which in a pod is the pod's.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
     /// The metrics, to register one's own.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -254,7 +302,17 @@ impl Operator {
 
     /// The webhooks as a server without sockets: for tests whose API server is in the same process.
     pub fn webhooks(&self) -> Webhooks {
-        Webhooks::new(self.webhooks.clone(), &self.metrics)
+        Webhooks::new(self.webhooks.clone(), self.converting(), &self.metrics)
+    }
+
+    /// The kinds that have several versions.
+    fn converting(&self) -> Vec<AnyVersions> {
+        self.versions.iter().filter(|versions| versions.several()).cloned().collect()
+    }
+
+    /// What is wrong with the declarations, if something is.
+    fn fault(&self) -> Option<String> {
+        (!self.faults.is_empty()).then(|| self.faults.join("; "))
     }
 
     /// What the last reconciles did, while the operator runs: clone it first.
@@ -274,7 +332,13 @@ impl Operator {
 
     /// What the operator may do, derived from what its controllers declare.
     pub fn rights(&self) -> Rights {
-        rbac::rights(&self.controllers)
+        let mut rights = rbac::rights(&self.controllers);
+        let objects = webhooks::objects(&self.name, &self.webhooks, &self.converting());
+        rights.extend(&rbac::webhooks(&objects));
+        for versions in &self.versions {
+            rights.extend(&rbac::migration(versions));
+        }
+        rights
     }
 
     /// What it takes to install the operator in `namespace`: change the fields that you want otherwise, then

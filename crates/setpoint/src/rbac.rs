@@ -5,6 +5,8 @@
 
 use setpoint_manifests as manifests;
 
+use crate::webhook::AnyVersions;
+use crate::webhook::certificates::TargetKind;
 use crate::{AnyController, Scope, Verb};
 
 /// Everything that the operator of these `controllers` may do.
@@ -30,16 +32,56 @@ pub(crate) fn lease(name: &str) -> manifests::Rights {
     let (group, resource) = ("coordination.k8s.io", "leases");
     let mut rights = manifests::Rights::new();
     rights.allow(group, resource, true, ["create"]);
-    for verb in ["get", "update", "watch"] {
+    named(&mut rights, (group, resource, true), name, &["get", "update", "watch"]);
+    rights
+}
+
+/// What it takes to have the API server trust the webhooks: each configuration and definition by its name.
+pub(crate) fn webhooks(objects: &[(TargetKind, String)]) -> manifests::Rights {
+    let mut rights = manifests::Rights::new();
+    for (kind, name) in objects {
+        let (group, resource) = kind.target();
+        named(&mut rights, (group, resource, false), name, &["list", "watch", "patch"]);
+    }
+    rights
+}
+
+/// What it takes to have every object stored in the present version: all are read and patched, and the definition's
+/// status says so.
+pub(crate) fn migration(versions: &AnyVersions) -> manifests::Rights {
+    let kind = versions.kind();
+    let mut rights = manifests::Rights::new();
+    rights.allow(&kind.group, &kind.plural, kind.namespaced, ["list", "patch"]);
+    let (group, resource) = TargetKind::Definition.target();
+    named(&mut rights, (group, resource, false), &versions.crd_name(), &["get"]);
+    named(&mut rights, (group, &format!("{resource}/status"), false), &versions.crd_name(), &["patch"]);
+    rights
+}
+
+/// What it takes to keep the webhooks' certificates in a Secret: its creation cannot be restricted by name.
+pub(crate) fn certificates(secret: &str) -> manifests::Rights {
+    let mut rights = manifests::Rights::new();
+    rights.allow("", "secrets", true, ["create"]);
+    named(&mut rights, ("", "secrets", true), secret, &["list", "watch", "update"]);
+    rights
+}
+
+/// Adds `verbs` on the one object `name` of a resource.
+fn named(
+    rights: &mut manifests::Rights,
+    (group, resource, namespaced): (&str, &str, bool),
+    name: &str,
+    verbs: &[&str],
+) {
+    for verb in verbs {
         rights.insert(manifests::Rule {
             group: group.to_owned(),
             resource: resource.to_owned(),
             name: Some(name.to_owned()),
-            verb: verb.to_owned(),
-            namespaced: true,
+            verb: (*verb).to_owned(),
+            namespaced,
         });
     }
-    rights
 }
 
 /// The operator's scope in the words of the manifests.

@@ -9,10 +9,15 @@
 //! tests give it to an API server in their own process.
 
 mod admission;
+pub(crate) mod certificates;
+mod loss;
+pub(crate) mod migration;
 mod patch;
 mod request;
 mod review;
+mod server;
 mod service;
+mod versions;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,9 +26,13 @@ use std::time::Duration;
 
 use self::admission::{Admit, DefaultWith, Defaulting, ValidateWith, Validating};
 pub use self::admission::{Defaulter, Validator};
+pub use self::certificates::Certificates;
 pub use self::request::{AdmissionRequest, Operation, User};
 pub use self::review::Review;
+pub(crate) use self::server::serve;
 pub use self::service::Webhooks;
+pub(crate) use self::versions::AnyVersions;
+pub use self::versions::{ConversionError, Spoke, Versions, VersionsError};
 use crate::{Kind, Object};
 
 /// What the API server does with a request when a webhook cannot be asked.

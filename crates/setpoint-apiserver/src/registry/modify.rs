@@ -136,7 +136,9 @@ impl Registry {
 
             let changed = keep_times(old, &mut new);
             let finished = is_finished(&new);
-            if !finished && !changed {
+            // What is stored in an old version is written again, whatever changed: storage migrations live on it.
+            let stale = resource.custom().is_some_and(|custom| !stored.is_in(&custom.storage_version));
+            if !finished && !changed && !stale {
                 return Ok(Answer::Stored(Arc::clone(&read)));
             }
             if options.dry_run {

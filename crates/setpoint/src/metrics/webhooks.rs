@@ -87,6 +87,18 @@ impl WebhookMetrics {
         Counted { metrics: self.clone(), path: path.to_owned(), start: Instant::now() }
     }
 
+    pub(crate) fn conversion_panicked(&self) {
+        self.conversion_panics.inc();
+    }
+
+    /// A certificate was read from files, or could not be.
+    pub(crate) fn certificate_read(&self, well: bool) {
+        self.read.inc();
+        if !well {
+            self.read_errors.inc();
+        }
+    }
+
     pub(crate) fn panicked(&self) {
         self.panics.inc();
     }

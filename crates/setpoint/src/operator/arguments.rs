@@ -14,7 +14,7 @@ use super::diagnosis::{self, chain};
 use super::signals::Signals;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
-use crate::{Election, Key, Scope, rbac};
+use crate::{Certificates, Election, Key, Scope, rbac};
 
 /// What every operator binary can do.
 #[derive(Debug, Parser)]
@@ -73,6 +73,17 @@ struct Run {
     /// Address of /healthz and /readyz; 0 for none
     #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_name = "ADDRESS")]
     health_probe_bind_address: String,
+    /// Address of the webhooks, if the operator has any; 0 for none
+    #[arg(long, env = "WEBHOOK_BIND_ADDRESS", default_value = ":9443", value_name = "ADDRESS")]
+    webhook_bind_address: String,
+    /// Folder with tls.crt and tls.key for the webhooks; without those files the operator makes its own certificate
+    #[arg(
+        long,
+        env = "WEBHOOK_CERT_DIR",
+        default_value = "/tmp/k8s-webhook-server/serving-certs",
+        value_name = "DIRECTORY"
+    )]
+    webhook_cert_dir: PathBuf,
     /// error, warn, info, debug, trace, or directives such as info,setpoint=debug
     #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "LEVEL")]
     log_level: String,
@@ -210,6 +221,10 @@ pub(super) fn main(operator: Operator) -> ExitCode {
     }
     let matches = command.get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(fault) = operator.fault() {
+        let _ = writeln!(std::io::stderr(), "error: {fault}");
+        return ExitCode::FAILURE;
+    }
     let result = match arguments.command {
         Command::Run(arguments) => run(operator, arguments),
         Command::Plan(arguments) => match plan(operator, &arguments) {
@@ -265,6 +280,15 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         let address = |address: String| (address != "0").then_some(address);
         operator.metrics_address = address(arguments.metrics_bind_address);
         operator.health_address = address(arguments.health_probe_bind_address);
+        operator.webhook_address = address(arguments.webhook_bind_address);
+        // What somebody mounts wins: cert-manager, or OLM.
+        if arguments.webhook_cert_dir.join("tls.crt").exists() {
+            operator.certificates = Certificates::files(arguments.webhook_cert_dir);
+        }
+        if operator.webhook_address.is_none() {
+            operator.webhooks.clear();
+            operator.versions.clear();
+        }
         until_signalled(operator, async || signals.next().await).await
     });
     // What is left after the graceful stop, or after a second signal, has had its chance.

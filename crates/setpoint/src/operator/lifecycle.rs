@@ -2,20 +2,23 @@ use std::collections::BTreeSet;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::select;
 use setpoint_clock::{Clock, Entropy};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::diagnosis::{self, chain};
 use super::lead::{self, Work};
+use super::webhooks::{self, Declared};
 use super::{Operator, Task, endpoint};
 use crate::election::{Campaign, Fence};
-use crate::{Health, Metrics, Observer, RequestStack, Result, RetryPolicy, Runtime, events, rbac};
+use crate::webhook::{AnyVersions, migration};
+use crate::{Health, Metrics, Observer, RequestStack, Result, RetryPolicy, Runtime, Scope, events, rbac};
 
 /// A reconcile is dropped at its time limit. One that is still there so long after it holds on to its thread,
 /// and only a restart helps.
@@ -30,6 +33,12 @@ pub enum OperatorError {
     )]
     Configuration {
         /// What was looked for and not found.
+        reason: String,
+    },
+    /// What was declared does not fit together.
+    #[error("{reason}")]
+    Declaration {
+        /// What is wrong.
         reason: String,
     },
     /// The cluster does not answer.
@@ -103,7 +112,18 @@ pub(super) async fn run(
     operator: Operator,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), OperatorError> {
+    let declared = Declared {
+        name: operator.name.clone(),
+        webhooks: operator.webhooks(),
+        certificates: operator.certificates.clone(),
+        objects: webhooks::objects(&operator.name, &operator.webhooks, &operator.converting()),
+    };
+    let with_webhooks = !declared.webhooks.is_empty();
+    if let Some(reason) = operator.fault() {
+        return Err(OperatorError::Declaration { reason });
+    }
     let controllers = operator.controllers;
+    let migrated: Vec<String> = operator.versions.iter().map(AnyVersions::crd_name).collect();
     let mut names = BTreeSet::new();
     for controller in &controllers {
         if !names.insert(controller.name().to_owned()) {
@@ -142,6 +162,16 @@ pub(super) async fn run(
         endpoints.spawn(endpoint::serve(listener, endpoint::health(operator.health.clone())));
     }
 
+    let webhook_listener = match operator.webhook_address.as_ref().filter(|_| with_webhooks) {
+        None => None,
+        Some(address) => Some(endpoint::listen(address).await.map_err(|source| OperatorError::Listen {
+            address: address.clone(),
+            purpose: "webhooks",
+            flag: "--webhook-bind-address",
+            source,
+        })?),
+    };
+
     let fence = operator.election.as_ref().map(|election| Fence::new(election.timings));
     let mut stack = RequestStack::new(&metrics, entropy.clone()).fence(fence.clone());
     if let Some(change) = operator.stack {
@@ -153,10 +183,17 @@ pub(super) async fn run(
             .retry(RetryPolicy::never())
             .deadline(election.timings.request())
     });
+    // Certificates are kept by every replica, so their writes don't wait for leadership.
+    let keep = with_webhooks.then(|| RequestStack::new(&metrics, entropy.clone()));
     let scope = operator.scope.unwrap_or_default();
+    let everywhere = scope == Scope::All;
     let mut diagnosing = JoinSet::new();
-    let (client, elector) = match (operator.client, operator.config) {
-        (Some(client), _) => (stack.over(client.clone()), elect.map(|elect| elect.over(client))),
+    let (client, elector, keeper) = match (operator.client, operator.config) {
+        (Some(client), _) => (
+            stack.over(client.clone()),
+            elect.map(|elect| elect.over(client.clone())),
+            keep.map(|keep| keep.over(client)),
+        ),
         (None, config) => {
             let config = match config {
                 Some(config) => config,
@@ -168,6 +205,7 @@ pub(super) async fn run(
             let unusable =
                 |error: kube::Error| OperatorError::Unreachable { url: url.clone(), reason: chain(&error) };
             let elector = elect.map(|elect| elect.connect(config.clone())).transpose().map_err(unusable)?;
+            let keeper = keep.map(|keep| keep.connect(config.clone())).transpose().map_err(unusable)?;
             let client = stack.connect(config).map_err(unusable)?;
             diagnosis::reach(&client, &url).await?;
             // A cluster that we were not handed may lack what we need: say so, and go on waiting for it.
@@ -180,9 +218,24 @@ pub(super) async fn run(
                 rights,
                 scope.clone(),
             ));
-            (client, elector)
+            (client, elector, keeper)
         }
     };
+
+    // Before the caches: to fill them, the API server may have to convert objects.
+    let serving = match keeper {
+        None => None,
+        Some(client) => {
+            let namespace =
+                operator.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+            let observed = (&operator.health, &metrics);
+            Some(webhooks::start(declared, webhook_listener, client, namespace, clock, observed)?)
+        }
+    };
+    if with_webhooks {
+        // Else the pod would not be in its Service, the conversion would fail, and the caches never fill.
+        operator.health.readiness_apart("caches");
+    }
 
     let instance = instance(&operator.name);
     let (recorder, sender) = events::recorder(client.clone(), clock, entropy.clone(), &instance);
@@ -207,7 +260,14 @@ pub(super) async fn run(
         let identity = election.identity.clone().unwrap_or_else(|| format!("{instance}_{}", entropy.uuid()));
         Campaign::new(&election, identity, client, fence, (clock, entropy), observer)
     });
-    let (leading, always): (Vec<Task>, Vec<Task>) = operator.tasks.into_iter().partition(|task| task.leading);
+    let (mut leading, always): (Vec<Task>, Vec<Task>) =
+        operator.tasks.into_iter().partition(|task| task.leading);
+    // Where only some namespaces may be seen, nobody could say that all objects are migrated.
+    if !migrated.is_empty() && everywhere {
+        leading.push(Task::leading("storage migration", move |runtime, stop| {
+            migration::run(migrated.clone(), runtime, stop)
+        }));
+    }
     let stop_tasks = CancellationToken::new();
     let mut tasks = Running::new();
     for task in always {
@@ -219,6 +279,11 @@ pub(super) async fn run(
         );
     }
 
+    let stopping = Arc::new(OnceLock::new());
+    let stopped = Arc::clone(&stopping);
+    let shutdown = shutdown.map(move |()| {
+        stopped.get_or_init(Instant::now);
+    });
     let work = Work { controllers, tasks: leading, runtime };
     let (tenure, outcome) = lead::run(&work, campaign, stands_by, &mut tasks, pin!(shutdown)).await;
     diagnosing.abort_all();
@@ -241,6 +306,9 @@ pub(super) async fn run(
     // Nothing is written any more.
     if let Some(tenure) = tenure {
         tenure.release().await;
+    }
+    if let Some(serving) = serving {
+        serving.stop(*stopping.get_or_init(Instant::now)).await;
     }
     endpoints.shutdown().await;
     tracing::info!(operator = operator.name, "stopped");

@@ -7,6 +7,9 @@ use serde_json::Value;
 use setpoint_manifests::{AdmissionWebhook, Install, ManifestError, YamlError, documents};
 
 use super::Operator;
+use super::webhooks::secret_name;
+use crate::webhook::AnyVersions;
+use crate::webhook::certificates::Source;
 use crate::{Kind, Webhook, rbac};
 
 /// Why manifests could not be written.
@@ -34,6 +37,11 @@ pub(super) fn install(operator: &Operator, namespace: String) -> Install {
         install.replicas = 2;
     }
     install.webhooks.admission = operator.webhooks.iter().map(admission).collect();
+    install.webhooks.converted = operator.converting().iter().map(AnyVersions::crd_name).collect();
+    if !install.webhooks.is_empty() && matches!(operator.certificates.source, Source::Own) {
+        let local = install.local.entry(install.namespace.clone()).or_default();
+        local.extend(&rbac::certificates(&secret_name(&operator.name)));
+    }
     if let Some(scope) = &operator.scope {
         install.scope = rbac::scope(scope);
     }

@@ -17,12 +17,21 @@ use tokio::time::Instant;
 use super::Webhook;
 use super::request::Asked;
 use super::review::{refusing, status};
+use super::versions::AnyVersions;
 use crate::Metrics;
 
 /// Requests that are worked on at a time; more wait within their time limit.
 const IN_FLIGHT: usize = 256;
 /// How long a review may take whose caller does not say how long it waits.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// The most bytes of an AdmissionReview, which holds an object twice: as controller-runtime has it.
+const ADMISSION_LIMIT: usize = 7 << 20;
+/// The most bytes of a ConversionReview, which holds a page of a list.
+const CONVERSION_LIMIT: usize = 256 << 20;
+/// Where objects are converted, as in kubebuilder's projects.
+const CONVERT: &str = "/convert";
+/// Objects that are converted before other requests get their turn.
+const STRETCH: usize = 16;
 /// The part of the caller's patience that a webhook may use up: the answer has to be there before it ends.
 const SHARE: f64 = 0.9;
 
@@ -34,6 +43,7 @@ pub struct Webhooks(Arc<Inner>);
 
 struct Inner {
     routes: BTreeMap<String, Webhook>,
+    versions: Vec<AnyVersions>,
     metrics: Metrics,
     permits: Semaphore,
 }
@@ -50,25 +60,50 @@ struct Envelope {
 
 impl Webhooks {
     /// Of several webhooks at one path the last is served.
-    pub(crate) fn new(webhooks: Vec<Webhook>, metrics: &Metrics) -> Self {
+    pub(crate) fn new(webhooks: Vec<Webhook>, versions: Vec<AnyVersions>, metrics: &Metrics) -> Self {
         let routes: BTreeMap<String, Webhook> =
             webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
         for path in routes.keys() {
             metrics.webhooks().declare(path);
         }
-        Self(Arc::new(Inner { routes, metrics: metrics.clone(), permits: Semaphore::new(IN_FLIGHT) }))
+        if !versions.is_empty() {
+            metrics.webhooks().declare(CONVERT);
+        }
+        Self(Arc::new(Inner {
+            routes,
+            versions,
+            metrics: metrics.clone(),
+            permits: Semaphore::new(IN_FLIGHT),
+        }))
     }
 
-    /// Answers a POST of an `AdmissionReview`.
+    /// Whether nothing is served at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.routes.is_empty() && self.0.versions.is_empty()
+    }
+
+    /// Whether something is served at a path, and how many bytes it takes.
+    pub(crate) fn limit(&self, path: &str) -> Option<usize> {
+        if path == CONVERT && !self.0.versions.is_empty() {
+            return Some(CONVERSION_LIMIT);
+        }
+        self.0.routes.contains_key(path).then_some(ADMISSION_LIMIT)
+    }
+
+    /// Answers a POST of an `AdmissionReview` or `ConversionReview`.
     pub fn answer(&self, request: Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> {
         let this = self.clone();
         async move {
             let path = request.uri().path().to_owned();
-            if !this.0.routes.contains_key(&path) {
+            let Some(limit) = this.limit(&path) else {
                 return text(StatusCode::NOT_FOUND, format!("no webhook is served at {path}\n"));
-            }
+            };
             let counted = this.0.metrics.webhooks().started(&path);
-            let response = this.reviewed(&path, &request).await;
+            let response = if request.body().len() > limit {
+                too_large(limit)
+            } else {
+                this.reviewed(&path, &request).await
+            };
             counted.finished(response.status().as_u16());
             response
         }
@@ -85,7 +120,11 @@ impl Webhooks {
         };
         // Closed by nobody: then there is no bound.
         let _permit = permit.ok();
-        self.admission(path, request.body(), deadline).await
+        if path == CONVERT {
+            self.conversion(request.body(), deadline).await
+        } else {
+            self.admission(path, request.body(), deadline).await
+        }
     }
 
     async fn admission(&self, path: &str, body: &[u8], deadline: Instant) -> Response<Bytes> {
@@ -128,6 +167,85 @@ impl Webhooks {
     }
 }
 
+/// A `ConversionReview` as it comes.
+#[derive(Deserialize)]
+struct Conversion {
+    #[serde(default, rename = "apiVersion")]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<Convert>,
+}
+
+/// What is to be converted.
+#[derive(Deserialize)]
+struct Convert {
+    uid: String,
+    #[serde(rename = "desiredAPIVersion")]
+    desired: String,
+    objects: Vec<Value>,
+}
+
+impl Webhooks {
+    async fn conversion(&self, body: &[u8], deadline: Instant) -> Response<Bytes> {
+        let review: Conversion = match serde_json::from_slice(body) {
+            Ok(review) => review,
+            Err(error) => return text(StatusCode::BAD_REQUEST, format!("not a ConversionReview: {error}\n")),
+        };
+        let (api_version, kind) = (review.api_version, review.kind);
+        if (api_version.as_str(), kind.as_str()) != ("apiextensions.k8s.io/v1", "ConversionReview") {
+            let message = format!(
+                "a ConversionReview of apiextensions.k8s.io/v1 is answered here, not {kind:?} of {api_version:?}\n"
+            );
+            return text(StatusCode::BAD_REQUEST, message);
+        }
+        let Some(request) = review.request else {
+            return text(StatusCode::BAD_REQUEST, "the ConversionReview has no request\n".to_owned());
+        };
+        let converted = AssertUnwindSafe(self.convert(&request)).catch_unwind();
+        let outcome = match tokio::time::timeout_at(deadline, converted).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => {
+                self.0.metrics.webhooks().conversion_panicked();
+                let message = said(panic.as_ref());
+                tracing::error!(to = request.desired, "the conversion panicked: {message}");
+                Err(format!("the conversion to {} panicked: {message}", request.desired))
+            }
+            Err(_) => Err(format!("the conversion to {} did not end in time", request.desired)),
+        };
+        let response = match outcome {
+            Ok(objects) => {
+                json!({"uid": request.uid, "result": {"status": "Success"}, "convertedObjects": objects})
+            }
+            Err(message) => json!({"uid": request.uid, "result": status(500, "InternalError", &message)}),
+        };
+        let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response});
+        reviewed(&review)
+    }
+
+    /// All objects or none, as the API server wants it.
+    async fn convert(&self, request: &Convert) -> Result<Vec<Value>, String> {
+        let (group, version) = request.desired.rsplit_once('/').unwrap_or(("", &request.desired));
+        let mut converted = Vec::with_capacity(request.objects.len());
+        for (count, object) in request.objects.iter().enumerate() {
+            if count % STRETCH == STRETCH - 1 {
+                tokio::task::yield_now().await;
+            }
+            let (api_version, kind) = (&object["apiVersion"], &object["kind"]);
+            let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
+            let versions = self.0.versions.iter().find(|versions| {
+                versions.kind().group == group
+                    && versions.kind().same_group_kind(&text(api_version), &text(kind))
+            });
+            let versions = versions.ok_or_else(|| {
+                format!("{kind} of {api_version} is not converted to {} here", request.desired)
+            })?;
+            converted.push(versions.convert(object, version).map_err(|error| error.to_string())?);
+        }
+        Ok(converted)
+    }
+}
+
 impl fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Webhooks").field(&self.0.routes.keys()).finish()
@@ -148,13 +266,18 @@ fn said(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
+/// What a request gets whose body is larger than is read.
+pub(super) fn too_large(limit: usize) -> Response<Bytes> {
+    text(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {limit} bytes are not read\n"))
+}
+
 fn reviewed(review: &Value) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(review.to_string()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-fn text(status: StatusCode, message: String) -> Response<Bytes> {
+pub(super) fn text(status: StatusCode, message: String) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(message));
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static("text/plain; charset=utf-8");

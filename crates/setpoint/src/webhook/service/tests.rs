@@ -4,7 +4,7 @@ use super::*;
 
 fn webhooks() -> Webhooks {
     let check = Webhook::validate(|_: &ConfigMap, _| {});
-    Webhooks::new(vec![check], &Metrics::new())
+    Webhooks::new(vec![check], Vec::new(), &Metrics::new())
 }
 
 const PATH: &str = "/validate--v1-configmap";
