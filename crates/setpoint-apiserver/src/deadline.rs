@@ -6,7 +6,7 @@ use crate::request::{Query, Target};
 use crate::status::{Result, Status};
 
 /// For requests that do not ask for less (upstream: `--request-timeout`).
-const LONGEST: Duration = Duration::from_mins(1);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The time that a request has; `None` for those that last: watches and streams.
 ///

@@ -26,13 +26,11 @@ pub(super) fn keep_kind(resource: &Resource, object: &mut Value) -> Result<(), M
         Err(Mismade::Undecodable(format!("couldn't get version/kind; json parse error: json: {why}")))
     };
     let Value::Object(fields) = &mut *object else {
-        return match object {
-            Value::Array(_) => unread(format!("cannot unmarshal array into Go value of type {TYPE_META}")),
-            _ => {
-                let why = "replace operation value must be object or array: %!w(<nil>)";
-                Err(Mismade::Undecodable(why.to_owned()))
-            }
-        };
+        if object.is_array() {
+            return unread(format!("cannot unmarshal array into Go value of type {TYPE_META}"));
+        }
+        let why = "replace operation value must be object or array: %!w(<nil>)";
+        return Err(Mismade::Undecodable(why.to_owned()));
     };
     let expected = [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())];
     for (key, value) in expected {

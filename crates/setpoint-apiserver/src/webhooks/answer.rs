@@ -131,15 +131,15 @@ pub(super) fn review(parts: &Parts, body: &[u8], asked: &Value) -> Result<Value,
         ));
     }
     match value["response"]["patch"].as_str().map(|patch| STANDARD.decode(patch)) {
-        Some(Err(error)) => Err(illegal(error)),
+        Some(Err(error)) => Err(illegal(&error)),
         _ => Ok(value),
     }
 }
 
 /// Why a text is no base64, as Go says it.
-fn illegal(error: DecodeError) -> String {
+fn illegal(error: &DecodeError) -> String {
     let at = match error {
-        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
         DecodeError::InvalidLength(at) => at / 4 * 4,
         DecodeError::InvalidPadding => 0,
     };
