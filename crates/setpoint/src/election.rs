@@ -16,19 +16,21 @@ use std::time::Duration;
 mod campaign;
 mod candidate;
 mod fence;
-mod lease;
+mod lock;
 
 pub(crate) use campaign::{Campaign, Ended};
 pub(crate) use fence::Fence;
 pub use fence::{NotLeading, Term};
+pub use lock::Lock;
 
 /// How replicas of an operator elect the one that works; see [`crate::Operator::election`].
 ///
-/// The lock is a Lease of `coordination.k8s.io/v1`. Whether the lease of another replica is over is judged by
+/// The lock is a Lease of `coordination.k8s.io/v1` unless [`lock`](Self::lock) says otherwise. Whether the lease of another replica is over is judged by
 /// this machine's clock since the lease was last seen to change; clocks are never compared.
 #[derive(Clone, Debug)]
 pub struct Election {
     pub(crate) name: String,
+    pub(crate) lock: Lock,
     pub(crate) namespace: Option<String>,
     pub(crate) identity: Option<String>,
     pub(crate) timings: Timings,
@@ -66,6 +68,7 @@ impl Election {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
+            lock: Lock::default(),
             namespace: None,
             identity: None,
             timings: Timings {
@@ -77,7 +80,13 @@ impl Election {
         }
     }
 
-    /// The namespace of the Lease.
+    /// What to compete for; a Lease unless set. All replicas have to agree: those with another lock form an election of their own.
+    pub fn lock(mut self, lock: Lock) -> Self {
+        self.lock = lock;
+        self
+    }
+
+    /// The namespace of the lock.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self

@@ -54,7 +54,7 @@ pub use context::{
 };
 pub use controller::{AnyController, Channel, Controller, Lookup, Trigger, Watch, by_index};
 pub use diff::FieldChange;
-pub use election::{Election, NotLeading, Term};
+pub use election::{Election, Lock, NotLeading, Term};
 pub use error::{Error, Result, Retry};
 pub use failures::{Failure, Failures};
 pub use function::{Function, reconciler};

@@ -7,7 +7,7 @@ use setpoint_manifests as manifests;
 
 use crate::webhook::AnyVersions;
 use crate::webhook::certificates::TargetKind;
-use crate::{AnyController, Scope, Verb};
+use crate::{AnyController, Election, Scope, Verb};
 
 /// Everything that the operator of these `controllers` may do.
 pub(crate) fn rights<'a>(controllers: impl IntoIterator<Item = &'a AnyController>) -> manifests::Rights {
@@ -27,12 +27,13 @@ pub(crate) fn rights<'a>(controllers: impl IntoIterator<Item = &'a AnyController
     rights
 }
 
-/// What it takes to be elected: the lease by its name, and its creation, which RBAC cannot restrict by name.
-pub(crate) fn lease(name: &str) -> manifests::Rights {
-    let (group, resource) = ("coordination.k8s.io", "leases");
+/// What it takes to be elected: the lock by its name, and its creation, which RBAC cannot restrict by name.
+pub(crate) fn lock(election: &Election) -> manifests::Rights {
+    let kind = election.lock.kind();
+    let (group, resource) = (kind.group.as_str(), kind.plural.as_str());
     let mut rights = manifests::Rights::new();
     rights.allow(group, resource, true, ["create"]);
-    named(&mut rights, (group, resource, true), name, &["get", "update", "watch"]);
+    named(&mut rights, (group, resource, true), &election.name, &["get", "update", "watch"]);
     rights
 }
 

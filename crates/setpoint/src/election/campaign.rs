@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::candidate::{Candidate, Decision, Record};
-use super::lease::{Lease, Version};
+use super::lock::{Place, Version};
 use super::{Election, Fence, JITTER, Timings};
 use crate::{Error, Observer};
 
@@ -24,7 +24,7 @@ const RELEASED: Duration = Duration::from_secs(1);
 /// One replica's part in an election, term after term.
 pub(crate) struct Campaign {
     name: String,
-    lease: Lease,
+    lease: Place,
     candidate: Candidate,
     fence: Fence,
     timings: Timings,
@@ -62,7 +62,7 @@ impl Campaign {
         observer.leading(&election.name, false);
         Self {
             name: election.name.clone(),
-            lease: Lease::new(client, namespace, election.name.clone()),
+            lease: Place::new(election.lock, client, namespace, election.name.clone()),
             candidate: Candidate::new(identity),
             fence,
             timings: election.timings,

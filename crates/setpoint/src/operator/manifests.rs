@@ -32,7 +32,7 @@ pub(super) fn install(operator: &Operator, namespace: String) -> Install {
     install.rights = operator.rights();
     if let Some(election) = &operator.election {
         let namespace = election.namespace.clone().unwrap_or_else(|| install.namespace.clone());
-        install.local.insert(namespace, rbac::lease(&election.name));
+        install.local.insert(namespace, rbac::lock(election));
         // One works, the other takes over.
         install.replicas = 2;
     }

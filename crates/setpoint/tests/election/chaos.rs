@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use setpoint::Lock;
 use setpoint_clock::Entropy;
 use tokio::time::Instant;
 
@@ -30,13 +31,34 @@ fn elected(cluster: &Cluster) -> Instant {
     cluster.seen.holders.lock().last().expect("somebody").0
 }
 
+/// The seed of the faults: that of `SETPOINT_SEED`, to run a failure or another history again.
+fn seed() -> u64 {
+    let seed =
+        std::env::var("SETPOINT_SEED").ok().map(|seed| seed.parse().expect("SETPOINT_SEED is a number"));
+    seed.unwrap_or(42)
+}
+
 #[tokio::test(start_paused = true)]
 async fn in_a_thousand_elections_never_two_write() {
-    let entropy = Entropy::seeded(42);
-    let cluster = Cluster::new().await;
+    elections(Lock::Lease, ELECTIONS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn config_maps_and_endpoints_are_locks_as_good() {
+    for lock in [Lock::ConfigMap, Lock::Endpoints] {
+        elections(lock, ELECTIONS / 10).await;
+    }
+}
+
+/// Chaos until there were so many elections.
+async fn elections(lock: Lock, count: usize) {
+    let seed = seed();
+    println!("again with SETPOINT_SEED={seed}");
+    let entropy = Entropy::seeded(seed);
+    let cluster = Cluster::with(lock).await;
     let mut replicas: Vec<Replica> = NAMES.iter().map(|name| start(&cluster, name)).collect();
     let mut longest = [Duration::ZERO; 2];
-    while cluster.seen.terms() < ELECTIONS {
+    while cluster.seen.terms() < count {
         revive(&cluster, &mut replicas);
         cluster.somebody_works().await;
         let fault = entropy.below(8);

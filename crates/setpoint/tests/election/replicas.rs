@@ -16,7 +16,8 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint::{
-    Action, Context, Controller, Election, Operator, OperatorError, Patch, Reconciler, Result, Verb,
+    Action, Context, Controller, Election, Lock, Operator, OperatorError, Patch, Reconciler, Result,
+    Selector, Verb,
 };
 use setpoint_apiserver::{ApiServer, Identity};
 use setpoint_clock::{Clock, Entropy};
@@ -32,6 +33,7 @@ pub const RETRY: Duration = Duration::from_millis(4400);
 
 /// An API server that writes down who leads and who writes, as it sees it.
 pub struct Cluster {
+    lock: Lock,
     pub api: ApiServer,
     pub seen: Arc<Seen>,
     started: AtomicU64,
@@ -104,7 +106,11 @@ impl Seen {
     }
 
     fn lease(&self, lease: &Value) {
-        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        // The three locks: a Lease has it in its spec, the others in an annotation.
+        let record = lease["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].as_str();
+        let record: Value =
+            record.map_or_else(|| lease["spec"].clone(), |text| serde_json::from_str(text).unwrap());
+        let holder = record["holderIdentity"].as_str().unwrap_or_default();
         if self.holder() != holder {
             self.holders.lock().push((Instant::now(), holder.to_owned()));
         }
@@ -113,9 +119,14 @@ impl Seen {
 
 impl Cluster {
     pub async fn new() -> Self {
+        Self::with(Lock::Lease).await
+    }
+
+    /// A cluster whose replicas compete for this lock.
+    pub async fn with(lock: Lock) -> Self {
         let api =
             ApiServer::builder().clock(Clock::at(Timestamp::UNIX_EPOCH)).entropy(Entropy::seeded(1)).build();
-        let cluster = Self { api, seen: Arc::default(), started: AtomicU64::new(0) };
+        let cluster = Self { api, lock, seen: Arc::default(), started: AtomicU64::new(0) };
         let mut map = ConfigMap::default();
         map.metadata.name = Some("counter".to_owned());
         cluster.maps().create(&PostParams::default(), &map).await.unwrap();
@@ -143,7 +154,7 @@ impl Cluster {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let link = Arc::new(Link { way: watch::Sender::new(Way::Open), frozen: watch::Sender::new(false) });
         let epoch = Timestamp::from_second(1 + 7_919 * ((number * 31) % 97) as i64).unwrap();
-        let election = Election::new(LEASE).identity(name);
+        let election = Election::new(LEASE).lock(self.lock).identity(name);
         let operator = change(Operator::new("counter"), election)
             .client(self.connect(name, &link))
             .clock(Clock::at(epoch))
@@ -165,7 +176,7 @@ impl Cluster {
             async move {
                 link.passable().await?;
                 let path = request.uri().path().to_owned();
-                let lease = path.contains("/leases");
+                let lease = is_lock(&request);
                 let write = *request.method() != Method::GET;
                 if write && !lease {
                     seen.wrote(&name, &path);
@@ -251,6 +262,16 @@ impl Drop for Replica {
     }
 }
 
+/// Whether a request is about the lock, whatever that is.
+fn is_lock(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    let named = path.ends_with(LEASE) || request.uri().query().is_some_and(|query| query.contains(LEASE));
+    // The replicas of these tests make no other ConfigMaps and Endpoints.
+    let made =
+        *request.method() == Method::POST && (path.ends_with("/configmaps") || path.ends_with("/endpoints"));
+    path.contains("/leases") || named || made
+}
+
 /// Counts in an annotation each second.
 pub struct Count(String);
 
@@ -267,7 +288,9 @@ impl Reconciler for Count {
 }
 
 pub fn counter(name: &str) -> Controller<Count> {
-    Controller::new(Count(name.to_owned())).uses::<ConfigMap>(&[Verb::Patch])
+    // Not in the lock itself, which may be a ConfigMap.
+    let counter = Selector::all().fields("metadata.name=counter");
+    Controller::new(Count(name.to_owned())).selector(counter).uses::<ConfigMap>(&[Verb::Patch])
 }
 
 /// Waits for a state, up to ten minutes of simulated time, and says what it saw last.
