@@ -59,7 +59,7 @@ impl Reconciler for NamespaceLifecycle {
             return Ok(Action::await_change());
         }
         let kinds: Vec<_> = left.iter().map(|used| format!("{}.{}", used.plural, used.group)).collect();
-        cx.status(remaining(&namespace, &kinds.join(", "), cx)).await?;
+        cx.status_as(remaining(&namespace, &kinds.join(", "), cx)).await?;
         Ok(Action::requeue(LOOK_AGAIN))
     }
 }

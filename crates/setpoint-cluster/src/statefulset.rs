@@ -64,7 +64,7 @@ impl Reconciler for StatefulSets {
                 break;
             }
         }
-        cx.status(decision.status).await?;
+        cx.status_as(decision.status).await?;
         match (failure, decision.again) {
             (Some(error), _) => Err(error),
             (None, Some(again)) => Ok(Action::requeue(again)),

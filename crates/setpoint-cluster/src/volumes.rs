@@ -110,7 +110,7 @@ impl Reconciler for ClaimBinder {
                 cx.patch::<PersistentVolume>(Key::cluster(volume), Patch::Merge(patch)).await?;
             }
             ClaimStep::Report(status) => {
-                cx.status(*status).await?;
+                cx.status_as(*status).await?;
             }
             ClaimStep::Wait { reason, note, warning } => {
                 cx.event(if warning { Event::warning(reason, note) } else { Event::normal(reason, note) });
@@ -158,7 +158,7 @@ impl Reconciler for VolumeReclaimer {
         match decide::volume(&volume, claim.as_ref()) {
             VolumeStep::Settled => return Ok(Action::await_change()),
             VolumeStep::Report(phase) => {
-                cx.status(json!({"phase": phase})).await?;
+                cx.status_as(json!({"phase": phase})).await?;
             }
             VolumeStep::Delete => cx.delete(&*volume).await?,
             VolumeStep::Remove => {

@@ -18,11 +18,13 @@ use tokio::time::Instant;
 use crate::decode::decode;
 use crate::reflector::Reflector;
 use crate::store::{Listed, Put, Store, Transition, Values, Version};
-use crate::{Key, Kind, Object, Observer, Scope, Selector};
+use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint};
 
 mod freshness;
+mod glance;
 
 pub(crate) use freshness::Snapshot;
+pub(crate) use glance::Glance;
 
 /// Silence of a watch after which it counts as stuck. Bookmarks come about every 60 s.
 pub(crate) const SILENCE: Duration = Duration::from_secs(150);
@@ -485,6 +487,18 @@ pub(crate) trait AnyCache: Send + Sync {
     fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)>;
     fn hide(&self, key: &Key, uid: &str, origin: &Origin);
     fn suspect(&self, key: &Key);
+    /// The suspect keys, or the given one if it is suspect.
+    fn suspects(&self, key: Option<&Key>) -> Vec<Key>;
+    /// A live read has settled a suspect.
+    fn settled(&self, key: &Key);
+    /// A live read has shown that there is no such object.
+    fn vanish(&self, key: &Key);
+    /// Whether only metadata is kept.
+    fn is_metadata(&self) -> bool;
+    /// What an apply has to know about an object, if that is here.
+    fn glance(&self, key: &Key, manager: &str, part: fingerprint::Part, intent: u64) -> Option<Glance>;
+    /// Notes that a manager's intent led to what is here now.
+    fn remember(&self, key: &Key, manager: &str, part: fingerprint::Part, intent: u64);
     fn kind_of(&self) -> &Kind;
     fn selector_of(&self) -> &Selector;
     /// Waits until the first list of every part is complete.
@@ -536,6 +550,46 @@ impl<T: Object> AnyCache for Cache<T> {
 
     fn suspect(&self, key: &Key) {
         self.read(key, |store| store.suspect(key));
+    }
+
+    fn suspects(&self, key: Option<&Key>) -> Vec<Key> {
+        match key {
+            Some(key) => {
+                let suspect = self.read(key, |store| store.suspects().any(|suspect| suspect == key));
+                suspect.unwrap_or(false).then(|| key.clone()).into_iter().collect()
+            }
+            None => {
+                let parts = self.read_all(None, |store| store.suspects().cloned().collect::<Vec<_>>());
+                parts.into_iter().flatten().collect()
+            }
+        }
+    }
+
+    fn settled(&self, key: &Key) {
+        self.read(key, |store| store.settled(key));
+    }
+
+    fn vanish(&self, key: &Key) {
+        self.change(key.namespace.as_deref(), &Origin::Watch, |store| {
+            let uid = store.visible(key).map(|record| record.uid.clone());
+            uid.and_then(|uid| store.hide(key, &uid)).into_iter().collect()
+        });
+    }
+
+    fn is_metadata(&self) -> bool {
+        T::metadata_api()
+    }
+
+    fn glance(&self, key: &Key, manager: &str, part: fingerprint::Part, intent: u64) -> Option<Glance> {
+        self.read(key, |store| Glance::of_record(store.visible(key)?, manager, part, intent)).flatten()
+    }
+
+    fn remember(&self, key: &Key, manager: &str, part: fingerprint::Part, intent: u64) {
+        self.read(key, |store| {
+            if let Some(record) = store.record_mut(key) {
+                fingerprint::remember(&mut record.memos, &record.prints, manager, part, intent);
+            }
+        });
     }
 
     fn kind_of(&self) -> &Kind {

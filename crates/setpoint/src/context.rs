@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::object::HasStatus;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub(crate) use write::Conflict;
 
 use crate::controller::Identity;
 use crate::report::Journal;
-use crate::{Cause, Event, Key, Kind, Object, ObjectRef, Result, Runtime, Term};
+use crate::{Background, Cause, Event, Key, Kind, Object, ObjectRef, Result, Runtime, Term};
 
 /// What a reconcile may do: read caches, write through the API server, tell.
 ///
@@ -129,6 +130,20 @@ impl<O: Object> Context<O> {
     /// Records a Kubernetes event about the reconciled object.
     pub fn event(&self, event: Event) {
         self.access.event(event);
+    }
+
+    /// Work for this object that outlasts the reconcile, such as a copy of gigabytes: started by the first call of this name, told
+    /// how it is doing by each. When it has ended, the object is reconciled once more, and the call tells its result.
+    ///
+    /// The work is dropped when the object is gone, when the controller stops, and when the term of leadership is lost, so it has to be
+    /// cancel-safe; and it has to tell from the outside world how far an earlier one came. What it does outside the cluster
+    /// carries [`term`](Self::term).
+    pub fn background<F>(&self, name: &str, work: impl FnOnce() -> F) -> Background
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let (controller, owner) = (&self.access.controller, &self.access.owner);
+        controller.works.run((&owner.key, owner.uid.as_ref()), name, &controller.wake, work)
     }
 
     /// The verbs for a kind that is known only at run time: `cx.resource::<DynamicObject>(&api_resource)`.
@@ -252,7 +267,33 @@ impl<O: Object> Context<O> {
     /// Applies `status` as the `.status` of the reconciled object, through `/status`, with the resource
     /// version that this reconcile has read: a conflict is an error after which it runs again. Nothing is
     /// sent when nothing would change. Fields of other field managers stay.
-    pub async fn status(&self, status: impl Serialize + Send) -> Result<Arc<O>> {
+    ///
+    /// It takes the status type of the kind and no other:
+    ///
+    /// ```compile_fail,E0308
+    /// # use kube::CustomResource;
+    /// # use schemars::JsonSchema;
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    /// #[kube(group = "example.com", version = "v1", kind = "Website", namespaced, status = "WebsiteStatus")]
+    /// struct WebsiteSpec {}
+    /// #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+    /// struct WebsiteStatus {}
+    /// async fn report(cx: &setpoint::Context<Website>) -> setpoint::Result<()> {
+    ///     cx.status(WebsiteSpec {}).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn status(&self, status: O::Status) -> Result<Arc<O>>
+    where
+        O: HasStatus<Status: Serialize + Send>,
+    {
+        self.status_as(status).await
+    }
+
+    /// As [`status`](Self::status), for kinds whose Rust type does not say what its status is: built-in ones and those known
+    /// only at run time.
+    pub async fn status_as(&self, status: impl Serialize + Send) -> Result<Arc<O>> {
         let status: Value = serde_json::to_value(status)?;
         self.access.apply_status(status, &self.object).await
     }

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::Key;
 
-/// By controller and object.
-type Errors = BTreeMap<(Arc<str>, Key), String>;
+/// By controller and object: the last error, and how many failures there were in a row.
+type Errors = BTreeMap<(Arc<str>, Key), (String, u32)>;
 
 /// What fails now: the error of each object whose last reconcile failed. Cheap to clone; clones show the
 /// same.
@@ -29,7 +29,7 @@ impl Failures {
     /// All of them, by controller and key.
     pub fn all(&self) -> Vec<Failure> {
         let failures = self.0.lock();
-        let failure = |((controller, key), error): (&(Arc<str>, Key), &String)| Failure {
+        let failure = |((controller, key), (error, _)): (&(Arc<str>, Key), &(String, u32))| Failure {
             controller: controller.to_string(),
             key: key.clone(),
             error: error.clone(),
@@ -37,13 +37,17 @@ impl Failures {
         failures.iter().map(failure).collect()
     }
 
-    /// Notes how a reconcile ended.
-    pub(crate) fn note(&self, controller: &Arc<str>, key: &Key, error: Option<String>) {
+    /// Notes how a reconcile ended; gives the failures in a row.
+    pub(crate) fn note(&self, controller: &Arc<str>, key: &Key, error: Option<String>) -> u32 {
         let place = (Arc::clone(controller), key.clone());
-        match error {
-            Some(error) => drop(self.0.lock().insert(place, error)),
-            None => drop(self.0.lock().remove(&place)),
-        }
+        let mut failures = self.0.lock();
+        let Some(error) = error else {
+            failures.remove(&place);
+            return 0;
+        };
+        let before = failures.get(&place).map_or(0, |(_, times)| *times);
+        failures.insert(place, (error, before.saturating_add(1)));
+        before.saturating_add(1)
     }
 }
 

@@ -9,6 +9,7 @@
 //! Implement [`Reconciler`], declare a [`Controller`], and give it to an `Operator`.
 
 mod action;
+mod background;
 mod cache;
 mod cause;
 mod client;
@@ -44,6 +45,7 @@ mod store;
 mod webhook;
 
 pub use action::{Action, minutes, seconds};
+pub use background::Background;
 pub use cache::{CacheHealth, Caches};
 pub use cause::{Cause, Reason};
 pub use client::{DeadlineExceeded, RequestStack, RetryPolicy, Transport};

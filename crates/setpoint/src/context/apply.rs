@@ -10,11 +10,11 @@ use setpoint_schema::{fingerprint, normalise};
 
 use super::write::{Conflict, Incomplete, Request};
 use super::{Access, Resource};
-use crate::cache::Cache;
+use crate::cache::Glance;
 use crate::decode::decode;
-use crate::fingerprint::{Part, remember, settled};
+use crate::fingerprint::{Part, settled};
 use crate::request::Form;
-use crate::store::{Payload, Seen};
+use crate::store::Payload;
 use crate::{Error, Key, Kind, Object, ObjectRef, Result, Verb};
 
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
@@ -65,16 +65,8 @@ pub struct Apply<'a, K> {
 
 /// What is known about an object before it is applied.
 struct Found<K> {
-    uid: String,
-    version: String,
-    deleting: bool,
-    /// Uid and name of its controller.
-    controller: Option<(String, String)>,
-    /// Our field manager has applied it before.
-    applied: bool,
-    /// Applying this intent would change nothing.
-    settled: bool,
-    /// The whole object, if the cache keeps it or it was read live.
+    glance: Glance,
+    /// The whole object, if the cache keeps it as this type or it was read live.
     object: Option<Arc<K>>,
 }
 
@@ -139,25 +131,25 @@ impl<K: Object> Apply<'_, K> {
         let found = access.look::<K>(&self.kind, &key, intent).await?;
         if let Some(found) = &found {
             self.guard(&child, found)?;
-            if found.settled
+            if found.glance.settled
                 && let Some(object) = &found.object
             {
                 return Ok(Arc::clone(object));
             }
-            if found.settled {
+            if found.glance.settled {
                 // Only metadata is kept: the object is what was applied, with the metadata that is known.
                 let mut object = self.object;
-                object.meta_mut().uid = Some(found.uid.clone());
-                object.meta_mut().resource_version = Some(found.version.clone());
+                object.meta_mut().uid = Some(found.glance.uid.clone());
+                object.meta_mut().resource_version = Some(found.glance.version.clone());
                 object.meta_mut().namespace.clone_from(&key.namespace);
                 return Ok(Arc::new(object));
             }
         }
         let metadata = metadata(&mut body);
         if let Some(found) = &found {
-            metadata.insert("uid".to_owned(), json!(found.uid));
+            metadata.insert("uid".to_owned(), json!(found.glance.uid));
             if self.if_unchanged {
-                metadata.insert("resourceVersion".to_owned(), json!(found.version));
+                metadata.insert("resourceVersion".to_owned(), json!(found.glance.version));
             }
         }
         // A new object must not take over one that somebody created a moment ago.
@@ -174,23 +166,24 @@ impl<K: Object> Apply<'_, K> {
             body: Some((APPLY, &body)),
         };
         let answer = access.write(request).await.map_err(|error| conflict(error, found.is_some(), &child))?;
-        access.remember::<K>(&self.kind, &key, Part::Main, intent);
+        access.remember(&self.kind, &key, Part::Main, intent);
         object(&self.kind, answer)
     }
 
     fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<()> {
-        let ours = match &found.controller {
+        let glance = &found.glance;
+        let ours = match &glance.controller {
             Some((uid, _)) if self.owned => Some(uid.as_str()) == self.access.owner.uid.as_deref(),
-            _ => found.applied || self.adopt,
+            _ => glance.applied || self.adopt,
         };
         if !ours {
-            let owner = match &found.controller {
+            let owner = match &glance.controller {
                 Some((_, name)) => format!(" but controlled by {name}"),
                 None => String::new(),
             };
             return Err(Refused::NotOurs { object: child.clone(), owner }.into());
         }
-        if found.deleting {
+        if glance.deleting {
             return Err(Refused::BeingDeleted(child.clone()).into());
         }
         Ok(())
@@ -216,68 +209,40 @@ impl Access {
         Ok(())
     }
 
-    /// What is known about an object: from the cache; if that does not have it, from the API server.
+    /// What is known about an object: from a cache of its kind, in whatever representation; if none has it, from
+    /// the API server.
     async fn look<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Result<Option<Found<K>>> {
-        if let Some(cache) = self.controller.cache::<K>(kind) {
-            self.settle(&cache, Some(key)).await?;
-            if let Some(found) = self.cached(&cache, key, intent) {
-                return Ok(Some(found));
+        let mut declared = false;
+        let whole = self.controller.cache::<K>(kind);
+        for cache in self.controller.caches_of(kind) {
+            declared = true;
+            self.settle(&*cache, Some(key)).await?;
+            if let Some(glance) = cache.glance(key, &self.controller.field_manager, Part::Main, intent) {
+                let object = whole.as_ref().and_then(|whole| whole.get(key));
+                let object = object.filter(|object| object.meta().uid.as_deref() == Some(&glance.uid));
+                return Ok(Some(Found { glance, object }));
             }
-        } else if let Some(cache) = self.metadata_cache::<K>(kind) {
-            self.settle(&cache, Some(key)).await?;
-            if let Some(found) = self.cached(&cache, key, intent) {
-                return Ok(Some(found.of(None)));
-            }
-        } else {
-            let Some(live) = self.read_live(kind, key, Form::Whole).await? else { return Ok(None) };
-            let seen = decode::<K>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
-            return Ok(self.found(&seen, intent));
         }
-        let Some(live) = self.read_live(kind, key, Form::Metadata).await? else { return Ok(None) };
-        let seen = decode::<PartialObjectMeta<K>>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
-        // Its print is that of metadata only, which an intent cannot equal.
-        Ok(self.found(&seen, intent).map(|found| found.of(None)))
-    }
-
-    fn cached<T: Object>(&self, cache: &Cache<T>, key: &Key, intent: u64) -> Option<Found<T>> {
-        cache
-            .read(key, |store| {
-                let record = store.visible(key)?;
-                let object = record.payload.object()?;
-                let manager = &self.controller.field_manager;
-                Some(Found {
-                    settled: settled(&record.prints, &record.memos, manager, Part::Main, intent),
-                    applied: crate::fingerprint::find(&record.prints, manager, Part::Main).is_some(),
-                    ..Found::new(&record.uid, &record.version.text, object)
-                })
-            })
-            .flatten()
-    }
-
-    fn found<T: Object>(&self, seen: &Seen<T>, intent: u64) -> Option<Found<T>> {
-        let Payload::Object(object) = &seen.payload else { return None };
+        // What is kept already is not read once more.
+        let form = if declared { Form::Metadata } else { Form::Whole };
+        let Some(live) = self.read_live(kind, key, form).await? else { return Ok(None) };
         let manager = &self.controller.field_manager;
-        Some(Found {
-            settled: settled(&seen.prints, &[], manager, Part::Main, intent),
-            applied: crate::fingerprint::find(&seen.prints, manager, Part::Main).is_some(),
-            ..Found::new(&seen.uid, &seen.version.text, object)
-        })
+        if declared {
+            let seen =
+                decode::<PartialObjectMeta<K>>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
+            // Its print is that of metadata only, which an intent cannot equal.
+            let glance = Glance::of_seen(&seen, manager, Part::Main, intent);
+            return Ok(glance.map(|glance| Found { glance, object: None }));
+        }
+        let seen = decode::<K>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
+        let glance = Glance::of_seen(&seen, manager, Part::Main, intent);
+        Ok(glance.map(|glance| Found { glance, object: seen.payload.object().cloned() }))
     }
 
     /// Notes that `intent` led to what the caches have now.
-    fn remember<K: Object>(&self, kind: &Kind, key: &Key, part: Part, intent: u64) {
-        fn note<T: Object>(cache: &Cache<T>, key: &Key, manager: &str, part: Part, intent: u64) {
-            cache.read(key, |store| {
-                if let Some(record) = store.record_mut(key) {
-                    remember(&mut record.memos, &record.prints, manager, part, intent);
-                }
-            });
-        }
-        let manager = &self.controller.field_manager;
-        if let Some(cache) = self.controller.cache::<K>(kind) {
-            note(&cache, key, manager, part, intent);
-        } else if let Some(cache) = self.metadata_cache::<K>(kind) {
-            note(&cache, key, manager, part, intent);
+    fn remember(&self, kind: &Kind, key: &Key, part: Part, intent: u64) {
+        for cache in self.controller.caches_of(kind) {
+            cache.remember(key, &self.controller.field_manager, part, intent);
         }
     }
 
@@ -289,7 +254,7 @@ impl Access {
         let intent = fingerprint(&json!({ "status": status }));
         let manager = &self.controller.field_manager;
         if let Some(cache) = self.controller.cache::<O>(kind) {
-            self.settle(&cache, Some(key)).await?;
+            self.settle(&*cache, Some(key)).await?;
             let found = cache.read(key, |store| {
                 let record = store.visible(key)?;
                 let settled = settled(&record.prints, &record.memos, manager, Part::Status, intent);
@@ -307,7 +272,7 @@ impl Access {
             }
         }
         let answer = self.send_status(manager, status, true).await?;
-        self.remember::<O>(kind, key, Part::Status, intent);
+        self.remember(kind, key, Part::Status, intent);
         object(kind, answer)
     }
 
@@ -335,41 +300,6 @@ impl Access {
             body: Some((APPLY, &body)),
         };
         self.write(request).await.map_err(|error| conflict(error, true, &self.owner))
-    }
-}
-
-impl<K> Found<K> {
-    fn new(uid: &str, version: &str, object: &Arc<K>) -> Self
-    where
-        K: Object,
-    {
-        let meta = object.meta();
-        let owners = meta.owner_references.iter().flatten();
-        Self {
-            uid: uid.to_owned(),
-            version: version.to_owned(),
-            deleting: meta.deletion_timestamp.is_some(),
-            controller: owners
-                .filter(|owner| owner.controller == Some(true))
-                .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name)))
-                .next(),
-            applied: false,
-            settled: false,
-            object: Some(Arc::clone(object)),
-        }
-    }
-
-    /// The same, with another object.
-    fn of<T>(self, object: Option<Arc<T>>) -> Found<T> {
-        Found {
-            uid: self.uid,
-            version: self.version,
-            deleting: self.deleting,
-            controller: self.controller,
-            applied: self.applied,
-            settled: self.settled,
-            object,
-        }
     }
 }
 

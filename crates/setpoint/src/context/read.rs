@@ -1,11 +1,10 @@
 use std::sync::Arc;
 
 use http::Method;
-use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::{Access, Resource};
-use crate::cache::{CONTROLLER, Cache, Origin};
+use crate::cache::{AnyCache, CONTROLLER, Cache, Origin};
 use crate::request::{Form, request};
 use crate::{Error, Key, Kind, Object, Result, Verb};
 
@@ -39,7 +38,7 @@ impl<K: Object> Resource<'_, K> {
     pub async fn get(&self, key: impl Into<Key>) -> Result<Option<Arc<K>>> {
         let key = self.access.resolve(&self.kind, key.into());
         let cache = self.cache()?;
-        self.access.settle(&cache, Some(&key)).await?;
+        self.access.settle(&*cache, Some(&key)).await?;
         Ok(cache.get(&key))
     }
 
@@ -47,21 +46,21 @@ impl<K: Object> Resource<'_, K> {
     pub async fn list(&self) -> Result<Vec<Arc<K>>> {
         let namespace = if self.kind.namespaced { self.access.owner.key.namespace.as_deref() } else { None };
         let cache = self.cache()?;
-        self.access.settle(&cache, None).await?;
+        self.access.settle(&*cache, None).await?;
         Ok(cache.list(namespace))
     }
 
     /// As [`crate::Context::list_all`].
     pub async fn list_all(&self) -> Result<Vec<Arc<K>>> {
         let cache = self.cache()?;
-        self.access.settle(&cache, None).await?;
+        self.access.settle(&*cache, None).await?;
         Ok(cache.list(None))
     }
 
     /// As [`crate::Context::by_index`].
     pub async fn by_index(&self, index: &str, value: &str) -> Result<Vec<Arc<K>>> {
         let cache = self.cache()?;
-        self.access.settle(&cache, None).await?;
+        self.access.settle(&*cache, None).await?;
         cache.by_index(index, value).ok_or_else(|| {
             let (controller, kind) = (self.access.controller.name.to_string(), self.kind.clone());
             Error::from(NotCached::Index { controller, kind, index: index.to_owned() })
@@ -102,35 +101,16 @@ impl Access {
     }
 
     /// Reads live what a write with an unknown outcome may have changed: one key, or all that are suspect.
-    pub(crate) async fn settle<K: Object>(&self, cache: &Cache<K>, key: Option<&Key>) -> Result<()> {
-        let suspects: Vec<Key> = match key {
-            Some(key) => {
-                let suspect = cache.read(key, |store| store.suspects().any(|suspect| suspect == key));
-                suspect.unwrap_or(false).then(|| key.clone()).into_iter().collect()
-            }
-            None => cache
-                .read_all(None, |store| store.suspects().cloned().collect::<Vec<_>>())
-                .into_iter()
-                .flatten()
-                .collect(),
-        };
-        for key in suspects {
-            let form = if K::metadata_api() { Form::Metadata } else { Form::Whole };
-            match self.read_live(cache.kind(), &key, form).await? {
+    pub(crate) async fn settle(&self, cache: &dyn AnyCache, key: Option<&Key>) -> Result<()> {
+        for key in cache.suspects(key) {
+            let form = if cache.is_metadata() { Form::Metadata } else { Form::Whole };
+            match self.read_live(cache.kind_of(), &key, form).await? {
                 // If only the watch can tell whether it is selected, the watch will.
-                Some(object) => drop(cache.put(&object, &Origin::Watch)),
-                None => cache.change(key.namespace.as_deref(), &Origin::Watch, |store| {
-                    let uid = store.visible(&key).map(|record| record.uid.clone());
-                    uid.and_then(|uid| store.hide(&key, &uid)).into_iter().collect()
-                }),
+                Some(object) => drop(cache.wrote(&object, &Origin::Watch)),
+                None => cache.vanish(&key),
             }
-            cache.read(&key, |store| store.settled(&key));
+            cache.settled(&key);
         }
         Ok(())
-    }
-
-    /// The metadata-only cache of a kind, if that is how it was declared.
-    pub(super) fn metadata_cache<K: Object>(&self, kind: &Kind) -> Option<Arc<Cache<PartialObjectMeta<K>>>> {
-        self.controller.cache::<PartialObjectMeta<K>>(kind)
     }
 }

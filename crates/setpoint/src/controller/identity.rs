@@ -2,6 +2,7 @@ use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::background::{Wake, Works};
 use crate::cache::{AnyCache, Cache, Origin};
 use crate::{Key, Kind, Object, Rights, Undeclared, Verb};
 
@@ -11,6 +12,9 @@ pub(crate) struct Identity {
     pub(crate) field_manager: String,
     pub(crate) rights: Rights,
     pub(crate) caches: Vec<Declared>,
+    /// What its objects have running in the background, and how that says that it has ended.
+    pub(crate) works: Arc<Works>,
+    pub(crate) wake: Wake,
 }
 
 /// A cache that a controller declared.
@@ -47,6 +51,12 @@ impl Identity {
     /// The cache of `K`, if it was declared.
     pub(crate) fn cache<K: Object>(&self, kind: &Kind) -> Option<Arc<Cache<K>>> {
         find(&self.caches, kind)
+    }
+
+    /// All declared caches of a kind, in whatever representation.
+    pub(crate) fn caches_of<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = Arc<dyn AnyCache>> + 'a {
+        let of_kind = self.caches.iter().filter(|declared| declared.kind.same_resource(kind));
+        of_kind.map(Declared::cache)
     }
 
     /// Refuses what was not declared.

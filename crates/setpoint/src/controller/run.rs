@@ -15,6 +15,7 @@ use super::inbox::Inbox;
 use super::watch::{Lookup, Setup, Subscribe, Wiring, primary};
 use super::worker::{Done, Worker};
 use super::{Controller, Identity};
+use crate::background::Wake;
 use crate::cache::Cache;
 use crate::queue::{Causes, Popped};
 use crate::{Cause, Key, Reason, Reconciler, Report, Result, Runtime};
@@ -74,7 +75,8 @@ pub(super) async fn once<R: Reconciler>(
     let Opened { cache, caches, .. } = open(&controller, &runtime).await?;
     join_all(caches.iter().map(|declared| declared.cache().synced())).await;
     let keys = keys.unwrap_or_else(|| cache.keys());
-    let worker = worker(controller, cache, caches, runtime);
+    // Nothing runs again.
+    let worker = worker(controller, cache, caches, runtime, Arc::new(|_| {}));
     let mut reports = Vec::new();
     for key in keys {
         let cause = Cause::new(Reason::Initial, None);
@@ -90,6 +92,7 @@ fn worker<R: Reconciler>(
     cache: Arc<Cache<R::Object>>,
     caches: Vec<Declared>,
     runtime: Runtime,
+    wake: Wake,
 ) -> Arc<Worker<R>> {
     let name: Arc<str> = controller.name.as_str().into();
     let identity = Identity {
@@ -97,6 +100,8 @@ fn worker<R: Reconciler>(
         name,
         rights: controller.rights.clone(),
         caches,
+        works: Arc::default(),
+        wake,
     };
     Arc::new(Worker { cache, identity: Arc::new(identity), controller, runtime })
 }
@@ -149,7 +154,15 @@ pub(super) async fn run<R: Reconciler>(
             }
         });
     }
-    let worker = worker(controller, cache, caches, runtime.clone());
+    let wake: Wake = {
+        let inbox = Arc::downgrade(&inbox);
+        Arc::new(move |trigger| {
+            if let Some(inbox) = inbox.upgrade() {
+                inbox.trigger(trigger);
+            }
+        })
+    };
+    let worker = worker(controller, cache, caches, runtime.clone(), wake);
     let mut running = JoinSet::new();
     let mut stopped = pin!(stop.cancelled());
     loop {

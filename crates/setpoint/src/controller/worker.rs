@@ -2,6 +2,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
@@ -30,6 +31,28 @@ pub(super) struct Worker<R: Reconciler> {
 pub(super) struct Done {
     pub(super) key: Key,
     pub(super) outcome: Outcome,
+}
+
+/// So many failures in a row are worth an event: one or two are ordinary life.
+const FAILURES: u32 = 3;
+/// A conflict says that somebody else was faster, which may happen some times in a row.
+const CONFLICTS: u32 = 10;
+/// The reason of the event that a failed cleanup records by itself.
+const CLEANUP_FAILED: &str = "CleanupFailed";
+
+/// A pass that failed.
+struct Failed {
+    text: String,
+    /// In CamelCase.
+    reason: String,
+    conflict: bool,
+}
+
+impl Failed {
+    /// A pass that did not end by itself.
+    fn broken(reason: &str, text: String) -> Self {
+        Self { text, reason: reason.to_owned(), conflict: false }
+    }
 }
 
 /// What a pass came to.
@@ -68,8 +91,12 @@ impl<R: Reconciler> Worker<R> {
         let (begun, began) = (Instant::now(), self.runtime.clock().now());
         let journal = Arc::new(Mutex::new(Journal::default()));
         let pass = self.guarded(popped, id.clone(), Arc::clone(&journal));
-        let (outcome, ended, error) = pass.instrument(span).await;
-        self.runtime.failures().note(&self.identity.name, &key, error.clone());
+        let (outcome, ended, failed) = pass.instrument(span).await;
+        let error = failed.as_ref().map(|failed| failed.text.clone());
+        let times = self.runtime.failures().note(&self.identity.name, &key, error.clone());
+        if let Some(failed) = failed {
+            self.warn(&key, failed, times, outcome == Outcome::Terminal, &journal);
+        }
         let took = begun.elapsed();
         observer.reconcile_finished(self.name(), ended, took);
         let Journal { writes, events } = std::mem::take(&mut *journal.lock());
@@ -102,7 +129,7 @@ impl<R: Reconciler> Worker<R> {
         popped: Popped,
         id: String,
         journal: Arc<Mutex<Journal>>,
-    ) -> (Outcome, Reconciled, Option<String>) {
+    ) -> (Outcome, Reconciled, Option<Failed>) {
         let pass = timeout(self.controller.time_limit, self.pass(popped, id, journal));
         match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success, None),
@@ -120,7 +147,11 @@ impl<R: Reconciler> Worker<R> {
                     }
                     _ => tracing::warn!(%error, reason, "reconcile failed"),
                 }
-                let text = Some(error.to_string());
+                let text = Some(Failed {
+                    text: error.to_string(),
+                    reason: reason.to_owned(),
+                    conflict: error.is_conflict(),
+                });
                 match error.retry() {
                     Retry::BackOff => (Outcome::Error, Reconciled::Error, text),
                     Retry::After(delay) => (Outcome::After(delay), Reconciled::Error, text),
@@ -130,16 +161,43 @@ impl<R: Reconciler> Worker<R> {
             Ok(Err(_)) => {
                 tracing::error!(limit = ?self.controller.time_limit, "reconcile ran into its time limit and was dropped");
                 let text = format!("ran into its time limit of {:?}", self.controller.time_limit);
-                (Outcome::Error, Reconciled::TimedOut, Some(text))
+                (Outcome::Error, Reconciled::TimedOut, Some(Failed::broken("TimedOut", text)))
             }
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().copied();
                 let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
                 let text = text.unwrap_or("(no text)");
                 tracing::error!(panic = text, "reconcile panicked");
-                (Outcome::Error, Reconciled::Panic, Some(format!("panicked: {text}")))
+                (
+                    Outcome::Error,
+                    Reconciled::Panic,
+                    Some(Failed::broken("Panicked", format!("panicked: {text}"))),
+                )
             }
         }
+    }
+
+    /// A warning event about an object whose reconcile keeps failing, or waits for somebody to change it. That it is said
+    /// again is for the recorder to bound: it makes a series of it.
+    fn warn(&self, key: &Key, failed: Failed, times: u32, terminal: bool, journal: &Mutex<Journal>) {
+        let limit = if failed.conflict { CONFLICTS } else { FAILURES };
+        let said = journal.lock().events.iter().any(|event| event.reason == CLEANUP_FAILED);
+        if !terminal && times < limit || said || self.runtime.dry_run() {
+            return;
+        }
+        let uid = self.cache.read(key, |store| store.visible(key).map(|record| record.uid.clone()));
+        let Some(uid) = uid.flatten() else { return };
+        let about = ObjectReference {
+            api_version: Some(self.controller.kind.api_version()),
+            kind: Some(self.controller.kind.kind.clone()),
+            namespace: key.namespace.clone(),
+            name: Some(key.name.clone()),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        let event = Event::warning(failed.reason, failed.text);
+        journal.lock().events.push(event.clone());
+        self.runtime.recorder().record(self.name(), &about, event);
     }
 
     async fn pass(&self, popped: Popped, id: String, journal: Arc<Mutex<Journal>>) -> Result<Pass> {
@@ -158,13 +216,14 @@ impl<R: Reconciler> Worker<R> {
             term: self.runtime.term(),
             journal,
         };
-        access.settle(&self.cache, Some(&key)).await?;
+        access.settle(&*self.cache, Some(&key)).await?;
         let read = self.cache.read(&key, |store| {
             let record = store.visible(&key)?;
             let reported = undecodable::is_reported(&record.prints, &self.identity);
             Some((record.uid.clone(), record.version.text.clone(), record.payload.clone(), reported))
         });
         let Some((uid, version, payload, reported)) = read.flatten() else {
+            self.identity.works.forget(&key);
             self.controller.gone.iter().for_each(|forget| forget(&key));
             return Ok(Pass::Gone);
         };
@@ -228,7 +287,7 @@ impl<R: Reconciler> Worker<R> {
             Ok(action) => action,
             Err(error) => {
                 if !error.is_conflict() {
-                    cx.event(Event::warning("CleanupFailed", error.to_string()).action("Cleanup"));
+                    cx.event(Event::warning(CLEANUP_FAILED, error.to_string()).action("Cleanup"));
                 }
                 // A cleanup is retried until it is done: its object waits for nothing else.
                 return Err(error.retried());

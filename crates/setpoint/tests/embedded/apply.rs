@@ -307,3 +307,97 @@ async fn only_the_namespaces_in_scope_are_watched() {
     stop.cancel();
     running.await.unwrap().unwrap();
 }
+
+/// A ConfigMap as far as its owner cares: how many pages it has.
+#[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
+struct SlimMap {
+    metadata: kube::core::ObjectMeta,
+    #[serde(default, deserialize_with = "count", skip_serializing)]
+    data: usize,
+}
+
+fn count<'de, D: serde::Deserializer<'de>>(data: D) -> Result<usize, D::Error> {
+    let data: std::collections::BTreeMap<String, serde::de::IgnoredAny> =
+        serde::Deserialize::deserialize(data)?;
+    Ok(data.len())
+}
+
+impl kube::Resource for SlimMap {
+    type DynamicType = ();
+    type Scope = kube::core::NamespaceResourceScope;
+
+    fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+        "ConfigMap".into()
+    }
+    fn group(_: &()) -> std::borrow::Cow<'_, str> {
+        "".into()
+    }
+    fn version(_: &()) -> std::borrow::Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+        "configmaps".into()
+    }
+    fn meta(&self) -> &kube::core::ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_projection_is_enough_for_an_apply() {
+    struct Slim(Mutex<Vec<usize>>);
+    impl Reconciler for Slim {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let page = cx.apply(page(&site)).await?;
+            assert_eq!(page_text(&page), Some(site.spec.text.as_str()));
+            let slim = cx.get::<SlimMap>(site.name_any()).await?.expect("our own write");
+            self.0.lock().push(slim.data);
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    let start = |world: &mut World| {
+        let controller = Controller::new(Slim(Mutex::default())).owns::<SlimMap>();
+        let slim = controller.reconciler();
+        world.start(controller);
+        slim
+    };
+    let slim = start(&mut world);
+    settle().await;
+    world.requests();
+    world.create_site("a", "hello").await;
+    world.page_has("a", "hello").await;
+    settle().await;
+    // A child that no cache has yet is looked for once; then it is known.
+    let sent = |world: &World| {
+        let requests = world.requests();
+        let of_page = |request: &&String| {
+            request.contains("/configmaps")
+                && !request.starts_with("GET /api/v1/namespaces/default/configmaps/a")
+        };
+        (requests.iter().filter(of_page).count(), requests.len())
+    };
+    assert_eq!(sent(&world).0, 1, "one apply");
+    let touch = serde_json::json!({ "metadata": { "labels": { "x": "y" } } });
+    world
+        .sites()
+        .patch("a", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(touch))
+        .await
+        .unwrap();
+    settle().await;
+    assert_eq!(sent(&world), (0, 1), "only the test's own");
+    assert!(slim.0.lock().len() >= 2);
+    world.stop().await;
+
+    // The print is that of the whole object: also after a restart nothing is sent.
+    let slim = start(&mut world);
+    settle().await;
+    assert_eq!(*slim.0.lock(), [1]);
+    let requests = world.requests();
+    assert!(!requests.iter().any(|request| request.contains("/configmaps/a")), "{requests:?}");
+    world.stop().await;
+}

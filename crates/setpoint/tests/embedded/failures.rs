@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
-use setpoint::{Action, Context, Controller, Error, Reconciler, Result, seconds};
+use setpoint::{Action, Context, Controller, Error, Reason, Reconciler, Result, seconds};
 
 use crate::world::{Website, WebsiteStatus, World, page, settle};
 
@@ -229,5 +229,48 @@ async fn a_map_that_panics_does_not_stop_the_watch() {
         world.pages().delete(name, &kube::api::DeleteParams::default()).await.unwrap();
         world.page_has(name, "fine").await;
     }
+    world.stop().await;
+}
+
+/// Fails as long as it is told to.
+struct Failing;
+
+impl Reconciler for Failing {
+    type Object = Website;
+
+    async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+        let fails = |text| Err(Error::msg(text).reason("NoDisk"));
+        match site.spec.text.as_str() {
+            "twice" if cx.causes().iter().all(|cause| cause.reason != Reason::Retry(2)) => fails("not yet"),
+            "always" => fails("the disk is full"),
+            "never" => Err(Error::msg("impossible size").terminal()),
+            "later" => Err(Error::msg("no answer").after(seconds(1))),
+            _ => Ok(Action::await_change()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_failing_says_so_in_an_event() {
+    let mut world = World::new().await;
+    world.start(Controller::new(Failing));
+    for text in ["twice", "always", "never", "later", "fine"] {
+        world.create_site(text, text).await;
+    }
+    settle().await;
+    settle().await;
+    let mut events = world.events.all();
+    let always = events.iter().filter(|event| event.starts_with("Website/always ")).count();
+    assert!(always > 1, "the recorder makes a series of them: {events:?}");
+    events.sort();
+    events.dedup();
+    assert_eq!(
+        events,
+        [
+            "Website/always NoDisk: the disk is full",
+            "Website/later ReconcileFailed: no answer",
+            "Website/never ReconcileFailed: impossible size",
+        ]
+    );
     world.stop().await;
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod apply;
+mod background;
 mod convergence;
 mod failures;
 mod finalizers;

@@ -1,0 +1,61 @@
+use crate::Object;
+use crate::fingerprint::{Memo, Part, Print, find, settled};
+use crate::store::{Payload, Record, Seen};
+
+/// What an apply has to know about an object. Every representation of it tells: whole, metadata only, or a
+/// projection of the author's.
+#[derive(Debug)]
+pub(crate) struct Glance {
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) deleting: bool,
+    /// Uid and name of its controller.
+    pub(crate) controller: Option<(String, String)>,
+    /// The field manager has applied it before.
+    pub(crate) applied: bool,
+    /// Applying the intent would change nothing.
+    pub(crate) settled: bool,
+}
+
+impl Glance {
+    /// None if it cannot be decoded.
+    pub(crate) fn of_record<T: Object>(
+        record: &Record<T>,
+        manager: &str,
+        part: Part,
+        intent: u64,
+    ) -> Option<Self> {
+        let (prints, memos) = (&record.prints, &record.memos);
+        Self::of(
+            (&record.uid, &record.version.text),
+            &record.payload,
+            (prints, memos),
+            (manager, part, intent),
+        )
+    }
+
+    /// Of what was read live.
+    pub(crate) fn of_seen<T: Object>(seen: &Seen<T>, manager: &str, part: Part, intent: u64) -> Option<Self> {
+        Self::of((&seen.uid, &seen.version.text), &seen.payload, (&seen.prints, &[]), (manager, part, intent))
+    }
+
+    fn of<T: Object>(
+        (uid, version): (&str, &str),
+        payload: &Payload<T>,
+        (prints, memos): (&[Print], &[Memo]),
+        (manager, part, intent): (&str, Part, u64),
+    ) -> Option<Self> {
+        let meta = payload.object()?.meta();
+        let mut owners = meta.owner_references.iter().flatten();
+        Some(Self {
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            deleting: meta.deletion_timestamp.is_some(),
+            controller: owners
+                .find(|owner| owner.controller == Some(true))
+                .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name))),
+            applied: find(prints, manager, part).is_some(),
+            settled: settled(prints, memos, manager, part, intent),
+        })
+    }
+}
