@@ -40,7 +40,7 @@ pub(crate) fn creates_per_second(seconds: f64) -> Result<f64, Failure> {
             }
             made += 1;
         }
-        Ok(f64::from(made) / (used() - before).as_secs_f64())
+        Ok(f64::from(made) / used().saturating_sub(before).as_secs_f64())
     })
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn measure(contender: &Contender, samples: &mut Samples) -> Res
     samples.add(contender.name, Measure::Watch, each(contender, before));
     let busy = contender.processor_time();
     tokio::time::sleep(IDLE).await;
-    let busy = contender.processor_time() - busy;
+    let busy = contender.processor_time().saturating_sub(busy);
     samples.add(contender.name, Measure::WatchTime, busy.as_secs_f64() / IDLE.as_secs_f64() * 100.0);
 
     // The others stay: nothing is measured with memory that they gave back.

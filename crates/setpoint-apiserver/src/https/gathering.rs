@@ -105,7 +105,7 @@ mod tests {
             near.shutdown().await.unwrap();
         };
         let mut received = Vec::new();
-        let (_, read) = join(write, far.read_to_end(&mut received)).await;
+        let ((), read) = join(write, far.read_to_end(&mut received)).await;
         read.unwrap();
         assert_eq!(received, sent);
     }
