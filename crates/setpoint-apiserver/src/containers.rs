@@ -124,7 +124,7 @@ fn container(pod: &Value, name: Option<&str>) -> Result<String> {
         containers.filter_map(|container| container["name"].as_str().map(str::to_owned)).collect()
     };
     let (main, init) = (names("containers"), names("initContainers"));
-    let all = || main.iter().chain(&init).cloned().chain(names("ephemeralContainers"));
+    let all = || init.iter().chain(&main).cloned().chain(names("ephemeralContainers"));
     let pod_name = pod.meta("name");
     if let Some(name) = name {
         if all().any(|known| known == name) {

@@ -20,12 +20,12 @@ use crate::deadline;
 use crate::discovery;
 use crate::identity::Identity;
 use crate::impersonation::impersonate;
-use crate::object::Metadata;
+use crate::object::{Metadata, fields};
 use crate::paths;
 use crate::policies::StoredPolicies;
 use crate::registry::{
-    Answer, DeleteOptions, ListOptions, ListPage, PatchKind, Place, WatchEvent, WatchStream, WriteOptions,
-    Written, parse_body, parse_object,
+    Answer, DeleteOptions, ListOptions, ListPage, PatchKind, Place, SCALE, WatchEvent, WatchStream,
+    WriteOptions, Written, parse_body, parse_object,
 };
 use crate::render::{Form, failure, respond};
 use crate::request::{Query, ResourceRequest, Target};
@@ -267,8 +267,9 @@ impl Call<'_> {
                 Ok(self.object(200, &Answer::Other(self.inner.registry.get_scale(&self.place).await?)))
             }
             ("scale", "update") => {
-                let options = self.options("UpdateOptions")?;
-                let body = parse_body(&self.parts.headers, &self.body)?;
+                let mut options = self.options("UpdateOptions")?;
+                let body;
+                (body, options.duplicates) = parse_object(&SCALE, &self.parts.headers, &self.body)?;
                 Ok(self.written(&self.inner.registry.update_scale(&self.place, &body, &options).await?))
             }
             ("scale", "patch") => {
@@ -282,11 +283,13 @@ impl Call<'_> {
             ("portforward", "get" | "create") => containers::port_forward(&mut self),
             ("proxy", _) => Box::pin(containers::proxy(&mut self)).await,
             ("binding", "create") => {
-                let (body, options, warnings) = self.posted(("", "v1", "Binding")).await?;
+                let (body, options, warnings) =
+                    self.posted(("", "v1", "Binding"), Some("io.k8s.api.core.v1.Binding")).await?;
                 self.answered(self.inner.registry.bind(&self.place, &body, &options).await, warnings)
             }
             ("eviction", "create") => {
-                let (body, options, warnings) = self.posted(("policy", "v1", "Eviction")).await?;
+                let (body, options, warnings) =
+                    self.posted(("policy", "v1", "Eviction"), Some("io.k8s.api.policy.v1.Eviction")).await?;
                 self.answered(self.inner.registry.evict(&self.place, &body, &options), warnings)
             }
             ("finalize", "update") => {
@@ -295,10 +298,8 @@ impl Call<'_> {
                 Ok(self.written(&self.inner.registry.finalize(&self.place, &body, &options).await?))
             }
             ("token", "create") => {
-                let kind = ("authentication.k8s.io", "v1", "TokenRequest");
-                let (body, options, warnings) = self.posted(kind).await?;
-                let object =
-                    token_request::answer(self.inner, &self.place, body, &options).map(Answer::Other);
+                let mut warnings = Vec::new();
+                let object = self.token(&mut warnings).await.map(Answer::Other);
                 self.answered(
                     object.map(|object| Written { code: 201, object, warnings: Vec::new() }),
                     warnings,
@@ -312,17 +313,43 @@ impl Call<'_> {
     }
 
     /// The body of a POST that is no object of the resource but of `kind` (group, version, kind), admitted; with the warnings of
-    /// admission.
-    async fn posted(&self, kind: (&str, &str, &str)) -> Result<(Value, WriteOptions, Vec<String>)> {
+    /// admission. `tracked_as` is its definition, if admission sees managed fields of it.
+    async fn posted(
+        &self,
+        kind: (&str, &str, &str),
+        tracked_as: Option<&str>,
+    ) -> Result<(Value, WriteOptions, Vec<String>)> {
         let options = self.options("CreateOptions")?;
         let mut body = parse_body(&self.parts.headers, &self.body)?;
+        let subresource = self.request.subresource.as_str();
+        if let Some(definition) = tracked_as {
+            let version = kind.0.to_owned() + if kind.0.is_empty() { "" } else { "/" } + kind.1;
+            if body["metadata"].is_object() {
+                let namespace = || self.place.namespace.as_str().into();
+                fields(&mut body["metadata"]).entry("namespace").or_insert_with(namespace);
+            }
+            self.inner.registry.own_body(definition, &version, &mut body, &options, subresource);
+        }
         let warnings = {
-            let request =
-                admission::Attributes::write(&self.place, &self.request.subresource, None, &options);
+            let request = admission::Attributes::write(&self.place, subresource, None, &options);
             let request = request.of_kind(kind.0, kind.1, kind.2);
             self.inner.registry.admit_body(&request, &mut body).await?
         };
         Ok((body, options, warnings))
+    }
+
+    /// A token for the service account.
+    async fn token(&self, warnings: &mut Vec<String>) -> Result<Value> {
+        let options = self.options("CreateOptions")?;
+        let registry = &self.inner.registry;
+        let body = parse_body(&self.parts.headers, &self.body)?;
+        let mut body = token_request::decode(registry, &self.place, body, &options)?;
+        let request = admission::Attributes::write(&self.place, "token", None, &options);
+        let request = request.of_kind("authentication.k8s.io", "v1", "TokenRequest");
+        registry.mutate(&request, &mut body, warnings).await?;
+        let asked = token_request::Asked::of(registry, &self.place, body)?;
+        registry.validate(&request, asked.body(), warnings).await?;
+        asked.sign(self.inner)
     }
 
     /// The answer to a write, with the warnings of its admission.
@@ -364,7 +391,7 @@ impl Call<'_> {
         let resource = &self.place.resource;
         if reviews::is_review(&resource.group) {
             let kind = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
-            let (mut body, options, warnings) = self.posted(kind).await?;
+            let (mut body, options, warnings) = self.posted(kind, None).await?;
             self.inner.registry.own(resource, &mut body, &options, "");
             let object = reviews::answer(self.inner, self.user, &self.place, body).map(Answer::Other);
             let written = object.map(|object| Written { code: 201, object, warnings: Vec::new() });
@@ -383,7 +410,8 @@ impl Call<'_> {
     async fn bind(&self) -> Result<Response<Body>> {
         let registry = &self.inner.registry;
         let pods = registry.catalog.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-        let (body, options, warnings) = self.posted(("", "v1", "Binding")).await?;
+        let (body, options, warnings) =
+            self.posted(("", "v1", "Binding"), Some("io.k8s.api.core.v1.Binding")).await?;
         let place = Place { resource: pods, name: body.meta("name").to_owned(), ..self.place.clone() };
         self.answered(registry.bind(&place, &body, &options).await, warnings)
     }

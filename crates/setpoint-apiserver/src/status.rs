@@ -329,6 +329,12 @@ impl Status {
         status
     }
 
+    /// The same with causes.
+    pub(crate) fn with_causes(mut self, causes: Vec<Cause>) -> Self {
+        self.set_causes(causes);
+        self
+    }
+
     /// An eviction that a disruption budget does not allow now.
     pub(crate) fn disruption_budget(message: &str, why: &str, retry_after: u32) -> Self {
         let mut status = Self::too_many_requests(message, retry_after);

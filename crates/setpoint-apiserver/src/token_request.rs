@@ -1,70 +1,113 @@
 //! Tokens of service accounts, given out on request (`pkg/registry/core/serviceaccount/storage/token.go`).
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use setpoint_schema::managed::{self, UpdateRequest};
-use setpoint_schema::{FieldSet, Schema};
 
 use crate::object::{Metadata, fields, timestamp};
 use crate::registry::{Place, Registry, WriteOptions, another_kind};
 use crate::server::Inner;
 use crate::status::{Cause, Result, Status, Subject};
-use crate::store::Key;
+use crate::store::{Key, Stored};
 use crate::tokens::{Bound, Grant, ISSUER};
 
 const API_VERSION: &str = "authentication.k8s.io/v1";
 const KIND: &str = "TokenRequest";
+const DEFINITION: &str = "io.k8s.api.authentication.v1.TokenRequest";
 /// Seconds of a token that asks for none.
 const DEFAULT_LIFETIME: i64 = 3600;
 
-/// Gives out a token of the service account at `place`.
-pub(crate) fn answer(inner: &Inner, place: &Place, mut body: Value, options: &WriteOptions) -> Result<Value> {
-    let registry = &inner.registry;
+/// The body of a request as decoding leaves it.
+///
+/// # Errors
+/// When it is of another kind.
+pub(crate) fn decode(
+    registry: &Registry,
+    place: &Place,
+    mut body: Value,
+    options: &WriteOptions,
+) -> Result<Value> {
     let (version, kind) = (text_of(&body, "apiVersion"), text_of(&body, "kind"));
     if !kind.is_empty() && (version, kind) != (API_VERSION, KIND) {
         return Err(another_kind("authentication.k8s.io", KIND, version, kind));
     }
     check_identity(place, &body)?;
-    let account = registry.get(place)?;
-    let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_LIFETIME);
-    check_lifetime(seconds)?;
-    let bound = match &body["spec"]["boundObjectRef"] {
-        Value::Null => Bound::default(),
-        reference => bound_object(registry, place, reference)?,
-    };
     fields(&mut body);
     body["apiVersion"] = API_VERSION.into();
     body["kind"] = KIND.into();
     let spec = fields(&mut body["spec"]);
-    spec.insert("expirationSeconds".to_owned(), seconds.into());
-    body["metadata"] = json!({
-        "name": place.name, "namespace": place.namespace, "creationTimestamp": registry.now(),
-        "uid": account.value.meta("uid"),
-    });
-    // Before the audiences are filled in: those are the server's.
-    own(&mut body, options, registry);
-    let mut audiences: Vec<String> = body["spec"]["audiences"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|audience| audience.as_str().map(str::to_owned))
-        .collect();
-    if audiences.is_empty() {
-        audiences.push(ISSUER.to_owned());
+    spec.entry("expirationSeconds").or_insert_with(|| DEFAULT_LIFETIME.into());
+    body["metadata"] = json!({"namespace": place.namespace});
+    registry.own_body(DEFINITION, API_VERSION, &mut body, options, "token");
+    // Its Go type writes the reference even without one, so that it is never new as a whole.
+    let reference = body.pointer_mut("/metadata/managedFields/0/fieldsV1/f:spec/f:boundObjectRef");
+    if let Some(Value::Object(owned)) = reference {
+        owned.remove(".");
     }
-    let grant = Grant {
-        namespace: &place.namespace,
-        account: &account.value,
-        audiences: audiences.clone(),
-        lifetime: SignedDuration::from_secs(seconds),
-        bound,
-    };
-    let (token, expires) = inner.tokens.sign(&grant, registry.clock.now(), &registry.store)?;
-    let spec = fields(&mut body["spec"]);
-    spec.entry("boundObjectRef").or_insert(Value::Null);
-    spec.insert("audiences".to_owned(), json!(audiences));
-    body["status"] = json!({"token": token, "expirationTimestamp": timestamp(expires)});
     Ok(body)
+}
+
+/// A request that can be met.
+pub(crate) struct Asked {
+    body: Value,
+    namespace: String,
+    account: Arc<Stored>,
+    audiences: Vec<String>,
+    lifetime: SignedDuration,
+    bound: Bound,
+}
+
+impl Asked {
+    /// What a request for the service account at `place` asks for.
+    ///
+    /// # Errors
+    /// When the account or the object is missing, or the request is invalid.
+    pub(crate) fn of(registry: &Registry, place: &Place, mut body: Value) -> Result<Self> {
+        let account = registry.get(place)?;
+        let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_LIFETIME);
+        check_lifetime(seconds)?;
+        let bound = match &body["spec"]["boundObjectRef"] {
+            Value::Null => Bound::default(),
+            reference => bound_object(registry, place, reference)?,
+        };
+        let metadata = fields(&mut body["metadata"]);
+        metadata.insert("name".to_owned(), place.name.as_str().into());
+        metadata.insert("creationTimestamp".to_owned(), registry.now().into());
+        metadata.insert("uid".to_owned(), account.value.meta("uid").into());
+        let given = body["spec"]["audiences"].as_array().into_iter().flatten();
+        let mut audiences: Vec<String> =
+            given.filter_map(|audience| audience.as_str().map(str::to_owned)).collect();
+        if audiences.is_empty() {
+            audiences.push(ISSUER.to_owned());
+        }
+        let spec = fields(&mut body["spec"]);
+        spec.entry("boundObjectRef").or_insert(Value::Null);
+        spec.insert("audiences".to_owned(), json!(audiences));
+        body["status"] = json!({"token": "", "expirationTimestamp": null});
+        let lifetime = SignedDuration::from_secs(seconds);
+        Ok(Self { body, namespace: place.namespace.clone(), account, audiences, lifetime, bound })
+    }
+
+    /// The request as it is admitted.
+    pub(crate) fn body(&self) -> &Value {
+        &self.body
+    }
+
+    /// The request with its token.
+    pub(crate) fn sign(mut self, inner: &Inner) -> Result<Value> {
+        let registry = &inner.registry;
+        let grant = Grant {
+            namespace: &self.namespace,
+            account: &self.account.value,
+            audiences: self.audiences,
+            lifetime: self.lifetime,
+            bound: self.bound,
+        };
+        let (token, expires) = inner.tokens.sign(&grant, registry.clock.now(), &registry.store)?;
+        self.body["status"] = json!({"token": token, "expirationTimestamp": timestamp(expires)});
+        Ok(self.body)
+    }
 }
 
 fn text_of<'a>(body: &'a Value, key: &str) -> &'a str {
@@ -96,25 +139,6 @@ fn check_lifetime(seconds: i64) -> Result<()> {
     };
     let cause = Cause::invalid("spec.expirationSeconds", &seconds.into(), detail);
     Err(Status::invalid(Subject { group: "authentication.k8s.io", kind: KIND, name: "" }, vec![cause]))
-}
-
-fn own(body: &mut Value, options: &WriteOptions, registry: &Registry) {
-    let Some(schema) = Schema::builtin("io.k8s.api.authentication.v1.TokenRequest") else { return };
-    let request = UpdateRequest {
-        schema: &schema,
-        live: None,
-        manager: &options.manager,
-        subresource: "token",
-        api_version: API_VERSION,
-        ignored: &FieldSet::default(),
-        now: registry.clock.now(),
-    };
-    managed::update(&request, body);
-    // Its Go type writes the reference even without one, so that it is never new as a whole.
-    let reference = body.pointer_mut("/metadata/managedFields/0/fieldsV1/f:spec/f:boundObjectRef");
-    if let Some(Value::Object(owned)) = reference {
-        owned.remove(".");
-    }
 }
 
 /// The object that a token is to live as long as, and the node of a pod.

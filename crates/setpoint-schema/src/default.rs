@@ -17,7 +17,8 @@ pub fn default(schema: &Schema, value: &mut Value) {
             if schema.node.resource
                 && let Some(Value::Object(metadata)) = fields.get_mut("metadata")
             {
-                metadata.retain(|_, value| !is_zero(value));
+                // In Go it is a pointer: zero is not nothing.
+                metadata.retain(|name, value| name == "deletionGracePeriodSeconds" || !is_zero(value));
             }
             for (name, child) in schema.node.properties.iter() {
                 // Looking behind a reference reads its definition: only where there is something to look at.

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
-use setpoint_schema::FieldSet;
-use setpoint_schema::managed::{self, UpdateRequest};
 
 use self::counted::Counted;
 use super::amounts::Amounts;
@@ -169,27 +167,14 @@ impl Registry {
             }
             let mut quota: Value = Value::clone(&stored.value);
             fields(&mut quota["status"]).insert("used".to_owned(), new.to_value());
-            self.own_quota_status(&stored.value, &mut quota);
+            if let Some(resource) = self.catalog.find("", "v1", QUOTAS) {
+                self.own_status_as_server(&resource, &stored.value, &mut quota);
+            }
             let expect = Expect::Revision(stored.revision);
             if self.store.write(&QUOTAS.into(), key, expect, Change::Put(quota)).is_ok() {
                 return Ok(());
             }
         }
-    }
-
-    /// Notes in the managed fields of a quota that the server itself wrote its status.
-    fn own_quota_status(&self, old: &Value, new: &mut Value) {
-        let Some(resource) = self.catalog.find("", "v1", QUOTAS) else { return };
-        let request = UpdateRequest {
-            schema: &resource.schema(),
-            live: Some(old),
-            manager: "kube-apiserver",
-            subresource: "status",
-            api_version: &resource.api_version(),
-            ignored: &FieldSet::of_fields(&[&["spec"]]),
-            now: self.clock.now(),
-        };
-        managed::update(&request, new);
     }
 
     /// The status that a quota should have: what its spec allows, and what there is of it (upstream: the quota controller).

@@ -201,6 +201,14 @@ fn namespace(object: &mut Value) {
 
 fn node(object: &mut Value) {
     fill(object, "spec", json!({}));
+    // The older field decides where both are given (`Convert_v1_NodeSpec_To_core_NodeSpec`); where only the newer one is, it is filled in.
+    let range = object["spec"]["podCIDR"].as_str().filter(|range| !range.is_empty()).map(str::to_owned);
+    let first = object["spec"]["podCIDRs"][0].as_str().map(str::to_owned);
+    match (range, first) {
+        (Some(range), first) if first.as_ref() != Some(&range) => object["spec"]["podCIDRs"] = json!([range]),
+        (None, Some(first)) => object["spec"]["podCIDR"] = first.into(),
+        _ => {}
+    }
     let status = child(object, "status");
     if let Some(capacity) = status["capacity"].as_object().cloned() {
         let allocatable = child(status, "allocatable");

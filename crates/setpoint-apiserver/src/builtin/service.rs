@@ -16,6 +16,9 @@ pub fn default(service: &mut Value) {
     let Some(spec) = existing(service, "spec") else { return };
     fill(spec, "type", "ClusterIP");
     fill(spec, "sessionAffinity", "None");
+    if spec["sessionAffinity"] == "None" {
+        remove(spec, "sessionAffinityConfig");
+    }
     if spec["sessionAffinity"] == "ClientIP" {
         let client = child(child(spec, "sessionAffinityConfig"), "clientIP");
         fill(client, "timeoutSeconds", 10_800);

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use setpoint_schema::FieldSet;
-use setpoint_schema::managed::{self, UpdateRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::{DeleteOptions, Place, Registry};
@@ -72,19 +70,10 @@ impl Registry {
         }
     }
 
-    /// Notes in the managed fields of a definition that the server itself wrote its status.
     fn own_status(&self, old: &Value, new: &mut Value) {
-        let Some(resource) = self.catalog.find(custom::GROUP, "v1", custom::PLURAL) else { return };
-        let request = UpdateRequest {
-            schema: &resource.schema(),
-            live: Some(old),
-            manager: "kube-apiserver",
-            subresource: "status",
-            api_version: &resource.api_version(),
-            ignored: &FieldSet::of_fields(&[&["spec"]]),
-            now: self.clock.now(),
-        };
-        managed::update(&request, new);
+        if let Some(resource) = self.catalog.find(custom::GROUP, "v1", custom::PLURAL) {
+            self.own_status_as_server(&resource, old, new);
+        }
     }
 
     /// Decides which names a definition gets, and says so in its status. Names that another definition of the

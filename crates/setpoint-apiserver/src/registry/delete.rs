@@ -107,6 +107,13 @@ impl DeleteOptions {
         self.dry_run
     }
 
+    /// The object has now this version, if a version was asked for.
+    pub(super) fn expect_version(&mut self, version: u64) {
+        if self.version.is_some() {
+            self.version = Some(version.to_string());
+        }
+    }
+
     /// The options as an object, without its kind.
     pub(crate) fn to_value(&self) -> Value {
         let mut object = json!({});
@@ -248,7 +255,7 @@ impl Registry {
     }
 }
 
-fn check_preconditions(place: &Place, live: &Value, options: &DeleteOptions) -> Result<()> {
+pub(super) fn check_preconditions(place: &Place, live: &Value, options: &DeleteOptions) -> Result<()> {
     let subject = place.resource.invalid_subject(&place.name);
     if let Some(uid) = &options.uid
         && uid != live.meta("uid")

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use setpoint_schema::managed::keep_times;
+use setpoint_schema::FieldPath;
+use setpoint_schema::managed::{self, keep_times};
 
 use super::conversion::by_webhook;
 use super::decode::check_kind;
@@ -97,8 +98,13 @@ impl Registry {
             let old = live.as_ref();
             let Wanted { object: mut new, tracked, warnings: wanted } = want(old)?;
             warnings.extend(wanted);
+            let mut emptied = Vec::new();
             if let Tracked::Intent { force } = tracked {
+                let intent = new.clone();
                 new = Box::pin(self.applied(place, subresource, Some(old), &new, force, options)).await?;
+                if resource.custom().is_some() {
+                    emptied = managed::emptied(&resource.schema(), &new, &intent);
+                }
             }
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;
@@ -127,6 +133,7 @@ impl Registry {
             let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
             causes.extend(check(resource, &new, Some(old), subresource));
+            causes.extend(emptied.iter().map(null_object));
             refuse_invalid(resource, new.meta("name"), causes)?;
             warnings.extend(write_warnings(resource, &new, Some(old)));
             self.check_escalation(resource, &options.user, &new, Some(old))?;
@@ -183,6 +190,12 @@ impl Registry {
         }
         Ok(written)
     }
+}
+
+/// What is wrong with an object that is `null`.
+fn null_object(path: &FieldPath) -> Cause {
+    let message = format!("Invalid value: \"null\": {path} in body must be of type object: \"null\"");
+    Cause { reason: "FieldValueTypeInvalid".to_owned(), message, field: path.to_string() }
 }
 
 /// Subresources whose requests carry an object of another kind: it has been admitted before it was written into this one.

@@ -199,7 +199,7 @@ pub(super) fn require_manager(options: &WriteOptions) -> Result<()> {
 }
 
 /// Refuses a patch of the wrong form, as Go's decoder words it.
-fn check_form(kind: PatchKind, patch: &Value) -> Result<()> {
+pub(super) fn check_form(kind: PatchKind, patch: &Value) -> Result<()> {
     let given = match patch {
         Value::Object(_) if kind != PatchKind::Json => return Ok(()),
         Value::Array(_) if kind == PatchKind::Json => return Ok(()),
@@ -216,7 +216,7 @@ fn check_form(kind: PatchKind, patch: &Value) -> Result<()> {
 }
 
 /// Refuses an intent of another kind than the resource's.
-fn check_type(resource: &Resource, intent: &Value) -> Result<()> {
+pub(super) fn check_type(resource: &Resource, intent: &Value) -> Result<()> {
     let text = |key: &str| intent[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if resource.custom().is_some() || (api_version == resource.api_version() && kind == resource.kind) {

@@ -1,17 +1,13 @@
-//! Subresources of pods that write: binding and eviction; and of namespaces: finalize.
+//! Subresources that write: the binding of pods, and finalize of namespaces.
 
 use serde_json::{Value, json};
 
 use super::modify::{Wanted, uid_precondition};
 use super::tracked::Tracked;
-use super::{Answer, DeleteOptions, Place, Registry, WriteOptions, Written};
+use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::object::{Metadata, fields, meta_mut};
 use crate::object_meta::NameRule;
-use crate::selector::{LabelSelector, to_text};
 use crate::status::{Cause, Result, Status, Subject};
-use crate::store::{Change, Expect, Stored};
-
-const BUDGETS: &str = "poddisruptionbudgets.policy";
 
 impl Registry {
     /// Assigns a pod to a node (`pkg/registry/core/pod/storage: BindingREST`).
@@ -67,79 +63,6 @@ impl Registry {
         Ok(done(201))
     }
 
-    /// Deletes a pod if its disruption budget allows (`pkg/registry/core/pod/storage/eviction.go`).
-    pub(crate) fn evict(&self, place: &Place, eviction: &Value, options: &WriteOptions) -> Result<Written> {
-        let name = eviction.meta("name");
-        if !name.is_empty() && name != place.name {
-            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-        }
-        let mut delete = eviction["deleteOptions"].clone();
-        if options.dry_run {
-            fields(&mut delete).insert("dryRun".to_owned(), json!(["All"]));
-        }
-        let delete = DeleteOptions::parse(&delete, &crate::request::Query::default())?;
-        let pod = self.get(place)?;
-        let ended = matches!(pod.value["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
-        if !ended && !pod.value.is_deleting() {
-            self.spend_budget(place, &pod.value, options.dry_run)?;
-        }
-        self.delete_unasked(place, &delete)?;
-        Ok(done(201))
-    }
-
-    fn spend_budget(&self, place: &Place, pod: &Value, dry_run: bool) -> Result<()> {
-        loop {
-            let snapshot = self.store.snapshot(BUDGETS);
-            let covers = |stored: &Stored| {
-                let selector = &stored.value["spec"]["selector"];
-                selector.is_object()
-                    && LabelSelector::parse(&to_text(selector)).is_ok_and(|selector| selector.matches(pod))
-            };
-            let mut budgets = snapshot.range(&place.namespace, None).filter(|(_, stored)| covers(stored));
-            let Some((key, stored)) = budgets.next() else { return Ok(()) };
-            if budgets.next().is_some() {
-                return Err(Status::unknown(
-                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-                ));
-            }
-            let mut budget: Value = (*stored.value).clone();
-            if budget["status"]["observedGeneration"].as_i64().unwrap_or_default() < budget.generation() {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                let why =
-                    format!("The disruption budget {} is still being processed by the server.", key.name);
-                return Err(Status::disruption_budget(message, &why, 10));
-            }
-            let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or_default();
-            if allowed <= 0 {
-                let count = |field: &str| budget["status"][field].as_i64().unwrap_or_default();
-                return Err(Status::disruption_budget(
-                    "Cannot evict pod as it would violate the pod's disruption budget.",
-                    &format!(
-                        "The disruption budget {} needs {} healthy pods and has {} currently",
-                        key.name,
-                        count("desiredHealthy"),
-                        count("currentHealthy")
-                    ),
-                    0,
-                ));
-            }
-            if dry_run {
-                return Ok(());
-            }
-            budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
-            budget["status"]["disruptedPods"][place.name.as_str()] = self.now().into();
-            let write = self.store.write(
-                &BUDGETS.into(),
-                key,
-                Expect::Revision(stored.revision),
-                Change::Put(budget),
-            );
-            if write.is_ok() {
-                return Ok(());
-            }
-        }
-    }
-
     /// Sets the finalizers in the spec of a namespace; the last one's removal lets it go.
     pub(crate) async fn finalize(
         &self,
@@ -190,7 +113,7 @@ fn check_binding(target: &Value) -> Result<()> {
     }
 }
 
-fn done(code: u16) -> Written {
+pub(super) fn done(code: u16) -> Written {
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
     Written { code, object: Answer::Other(status), warnings: Vec::new() }

@@ -3,8 +3,8 @@
 //! Managers may own fields in other versions than that of the request: objects are converted for them, by a webhook where the definition says so.
 
 use serde_json::Value;
-use setpoint_schema::Schema;
 use setpoint_schema::managed::{self, ApplyRequest, Needed, UpdateRequest, Versions};
+use setpoint_schema::{FieldSet, Schema};
 
 use super::options::WriteOptions;
 use super::patch::{apply_refused, bounded};
@@ -49,6 +49,42 @@ impl Registry {
         managed::update(&request, object);
     }
 
+    /// Notes that the server itself wrote the status of an object.
+    pub(crate) fn own_status_as_server(&self, resource: &Resource, old: &Value, new: &mut Value) {
+        let request = UpdateRequest {
+            schema: &resource.schema(),
+            live: Some(old),
+            manager: "kube-apiserver",
+            subresource: "status",
+            api_version: &resource.api_version(),
+            ignored: &FieldSet::of_fields(&[&["spec"]]),
+            now: self.clock.now(),
+        };
+        managed::update(&request, new);
+    }
+
+    /// Notes in the body of a request to a subresource who sends it: it is of another kind and never stored: admission sees it.
+    pub(crate) fn own_body(
+        &self,
+        definition: &str,
+        api_version: &str,
+        body: &mut Value,
+        options: &WriteOptions,
+        subresource: &str,
+    ) {
+        let Some(schema) = Schema::builtin(definition) else { return };
+        let request = UpdateRequest {
+            schema: &schema,
+            live: None,
+            manager: &options.manager,
+            subresource,
+            api_version,
+            ignored: &FieldSet::default(),
+            now: self.clock.now(),
+        };
+        managed::update(&request, body);
+    }
+
     /// Notes in the managed fields who changes what.
     pub(super) async fn track(
         &self,
@@ -69,17 +105,12 @@ impl Registry {
         };
         let mut versions = Versions::default();
         while let Err(needed) = managed::update_in_versions(&request, new, &versions) {
-            match Box::pin(self.needed(resource, &needed)).await {
-                Ok(converted) => versions.add(needed, converted),
-                Err(_) => {
-                    // Upstream rather tracks nothing than something wrong (`UpdateNoErrors`).
-                    meta_mut(new).remove("managedFields");
-                    break;
-                }
-            }
-        }
-        if subresource == "scale" {
-            forget_times_of_scale(new);
+            let Ok(converted) = Box::pin(self.needed(resource, &needed)).await else {
+                // Upstream rather tracks nothing than something wrong (`UpdateNoErrors`).
+                meta_mut(new).remove("managedFields");
+                break;
+            };
+            versions.add(needed, converted);
         }
     }
 
@@ -120,11 +151,8 @@ impl Registry {
                 }
             }
         };
-        let mut object = applied.map_err(|error| apply_refused(&error))?.object;
+        let object = applied.map_err(|error| apply_refused(&error))?.object;
         bounded(live, &object)?;
-        if subresource == "scale" {
-            forget_times_of_scale(&mut object);
-        }
         Ok(object)
     }
 
@@ -136,16 +164,4 @@ impl Registry {
         let converted = self.converted(&from, &to, needed.object.clone()).await?;
         Ok(Some((to.schema(), converted)))
     }
-}
-
-/// What was scaled is noted without a time (upstream: `ScaleHandler`), and so comes first.
-fn forget_times_of_scale(object: &mut Value) {
-    let Some(entries) = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) else {
-        return;
-    };
-    for entry in entries.iter_mut().filter(|entry| entry["subresource"] == "scale") {
-        entry.as_object_mut().map(|entry| entry.remove("time"));
-    }
-    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-    entries.sort_by_key(|entry| (text(entry, "operation"), text(entry, "time")));
 }

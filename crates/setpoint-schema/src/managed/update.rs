@@ -70,8 +70,7 @@ fn updated(
         operation: Operation::Update,
         api_version: request.api_version.into(),
         subresource: request.subresource.into(),
-        // Upstream loses the time of those who scale (`ScaleHandler.ToParent`).
-        time: (request.subresource != "scale").then(|| entries::format_time(request.now)),
+        time: Some(entries::format_time(request.now)),
         fields: FieldSet::default(),
     };
     let tracked = track(request.schema, (live, object), own, request.ignored, &mut entries, versions);
