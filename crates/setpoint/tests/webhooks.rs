@@ -79,6 +79,21 @@ impl Reconciler for Pages {
     }
 }
 
+#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Nowhere", namespaced)]
+struct NowhereSpec {}
+
+/// Reconciles a kind that is not installed.
+struct Lost;
+
+impl Reconciler for Lost {
+    type Object = Nowhere;
+
+    async fn reconcile(&self, _: Arc<Nowhere>, _: &Context<Nowhere>) -> Result<Action> {
+        Ok(Action::await_change())
+    }
+}
+
 fn operator() -> Operator {
     Operator::new("op")
         .versions(Versions::<Page>::hub().spoke::<v1beta1::Page>())
@@ -102,10 +117,23 @@ struct Running {
 }
 
 impl Running {
+    fn of(operator: Operator) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(operator.run_until(async {
+            let _ = stopped.await;
+        }));
+        Self { stop, task }
+    }
+
     async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap().unwrap();
     }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 impl World {
@@ -113,9 +141,7 @@ impl World {
     async fn new() -> Self {
         let api = ApiServer::builder().build();
         let admin = Client::new(api.service(Identity::admin()), "ops");
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let world = Self { api, admin, port: free.local_addr().unwrap().port() };
-        drop(free);
+        let world = Self { api, admin, port: free_port() };
         world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})).await;
         let install = operator().install("ops");
         let mut objects = install.definitions().unwrap();
@@ -147,18 +173,17 @@ impl World {
 
     /// Runs the operator under its own rights, at that time.
     fn run(&self, now: Timestamp, overlap: Duration) -> Running {
+        Running::of(self.operator(now, overlap))
+    }
+
+    fn operator(&self, now: Timestamp, overlap: Duration) -> Operator {
         let identity = Identity::service_account("ops", "op", "some-uid");
         let day = Duration::from_secs(24 * 3600);
-        let operator = operator()
+        operator()
             .client(Client::new(self.api.service(identity), "ops"))
             .clock(Clock::at(now))
             .certificates(Certificates::own().name("localhost").lifetimes(day * 365, day * 365, overlap))
-            .webhook_address(format!("127.0.0.1:{}", self.port));
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(operator.run_until(async {
-            let _ = stopped.await;
-        }));
-        Running { stop, task }
+            .webhook_address(format!("127.0.0.1:{}", self.port))
     }
 
     async fn bundle(&self) -> Result<String, String> {
@@ -257,6 +282,38 @@ async fn both_versions_of_tls_and_of_http_are_served_and_bodies_have_a_bound() {
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     let (status, ..) = post(connected().await, "/elsewhere", Bytes::from(vec![b' '; 1 << 20])).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+    running.stop().await;
+}
+
+/// Ready is who serves and is trusted. The caches are asked apart: while they wait for a conversion, the pod has to be in its Service.
+#[tokio::test]
+async fn readiness_is_about_the_webhooks_and_not_about_the_caches() {
+    let world = World::new().await;
+    let port = free_port();
+    let ask = async |path: &str| -> Result<(u16, String), String> {
+        let stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await;
+        let io = TokioIo::new(stream.map_err(|error| error.to_string())?);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "localhost").body(Full::<Bytes>::default()).unwrap();
+        let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Ok((parts.status.as_u16(), String::from_utf8(body.to_vec()).unwrap()))
+    };
+    // A kind that the API server doesn't know: its cache never fills.
+    let operator = world.operator(Clock::system().now(), Duration::from_secs(300));
+    let operator = operator.controller(Controller::new(Lost)).health_address(format!("127.0.0.1:{port}"));
+    let running = Running::of(operator);
+    let text = eventually("readiness", BOUND, async || match ask("/readyz?verbose").await? {
+        (200, text) => Ok(text),
+        (_, text) => Err(text),
+    })
+    .await
+    .unwrap();
+    assert_eq!(text, "[+]ping ok\n[+]webhooks ok\nreadyz check passed\n");
+    assert!(world.bundle().await.is_ok(), "not before the bundle is published");
+    let (status, text) = ask("/readyz/caches").await.unwrap();
+    assert_eq!(status, 500, "{text}");
     running.stop().await;
 }
 

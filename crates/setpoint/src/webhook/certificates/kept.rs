@@ -13,7 +13,7 @@ use super::{CertificateError, Lifetimes};
 pub(super) struct Kept {
     pub(super) authority: Pair,
     pub(super) leaf: Pair,
-    /// What the leaf is for: another list of names makes another leaf.
+    /// What the leaf is for: a name that is missing makes another leaf.
     names: String,
     next: Option<Next>,
     old: Option<Old>,
@@ -78,19 +78,31 @@ impl Kept {
         Ok(self)
     }
 
+    /// Whether the leaf is for all of `names`.
+    fn covers(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.names.split(',').any(|known| known == name))
+    }
+
+    /// A leaf for `names`, and for those of a replica of another release, which would only make another one in its turn.
     fn renew(
         &mut self,
         names: &[String],
         now: Timestamp,
         lifetimes: Lifetimes,
     ) -> Result<(), CertificateError> {
-        self.leaf = authority::leaf(&self.authority, names, now, lifetimes.leaf)?;
+        let mut names = names.to_vec();
+        if !self.covers(&names) {
+            names.extend(self.names.split(',').map(str::to_owned));
+            names.sort();
+            names.dedup();
+        }
+        self.leaf = authority::leaf(&self.authority, &names, now, lifetimes.leaf)?;
         self.names = names.join(",");
         Ok(())
     }
 
     pub(super) fn facts(&self, names: &[String]) -> Result<Facts, CertificateError> {
-        let leaf = if self.names == names.join(",") {
+        let leaf = if self.covers(names) {
             Some(authority::validity("the leaf", &self.leaf.certificate)?)
         } else {
             None
@@ -174,5 +186,32 @@ impl Kept {
             put("old-since", &old.since.to_string());
         }
         data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::webhook::certificates::plan::step;
+
+    /// While one release takes over from another, each wants names of its own.
+    #[test]
+    fn replicas_that_want_different_names_settle_on_one_leaf() {
+        let hour = Duration::from_secs(3600);
+        let lifetimes = Lifetimes { authority: hour * 9, leaf: hour * 3, overlap: hour / 10 };
+        let now = Timestamp::UNIX_EPOCH + hour * 24;
+        let (old, new) = (["a".to_owned(), "b".to_owned()], ["b".to_owned(), "c".to_owned()]);
+        let kept = Kept::create("op", &old, now, lifetimes).unwrap();
+        let next =
+            |kept: &Kept, names: &[String]| step(Some(kept.facts(names).unwrap()), true, now, lifetimes);
+        assert_eq!(next(&kept, &new), Step::RenewLeaf);
+        let kept = kept.after(Step::RenewLeaf, "op", &new, now, lifetimes).unwrap();
+        assert!(matches!(next(&kept, &old), Step::Wait(_)));
+        assert!(matches!(next(&kept, &new), Step::Wait(_)));
+        // Later the old names go.
+        let kept = kept.after(Step::RenewLeaf, "op", &new, now, lifetimes).unwrap();
+        assert_eq!(kept.names, "b,c");
     }
 }

@@ -227,12 +227,13 @@ mod tests {
         while now < 20_000 {
             match step(facts, true, at(now), LIFETIMES) {
                 Step::Create => {
-                    facts = Some(Facts { authority: validity(now, now + 900), ..renewed(facts_at(now), now) })
+                    facts =
+                        Some(Facts { authority: validity(now, now + 900), ..renewed(facts_at(now), now) });
                 }
                 Step::Publish => panic!("published"),
                 Step::StageAuthority => facts = facts.map(|facts| Facts { next: Next::Staged, ..facts }),
                 Step::NotePublished => {
-                    facts = facts.map(|facts| Facts { next: Next::Published(at(now)), ..facts })
+                    facts = facts.map(|facts| Facts { next: Next::Published(at(now)), ..facts });
                 }
                 Step::PromoteAuthority => {
                     promotions += 1;

@@ -15,7 +15,7 @@ async fn post(webhooks: &Webhooks, path: &str, body: &str) -> (u16, String) {
     (response.status().as_u16(), String::from_utf8(response.body().to_vec()).unwrap())
 }
 
-fn review(object: Value) -> String {
+fn review(object: &Value) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "7", "operation": "CREATE", "object": object}})
     .to_string()
@@ -42,7 +42,7 @@ async fn what_is_no_review_is_refused_by_name() {
 
 #[tokio::test]
 async fn an_object_that_does_not_fit_the_type_is_refused_with_the_reason() {
-    let (_, text) = post(&webhooks(), PATH, &review(json!({"data": 7}))).await;
+    let (_, text) = post(&webhooks(), PATH, &review(&json!({"data": 7}))).await;
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(answer["response"]["uid"], "7");
     assert_eq!(answer["response"]["status"]["code"], 400);
@@ -55,10 +55,10 @@ async fn more_reviews_than_the_bound_wait_within_their_time() {
     let webhooks = webhooks();
     let all = webhooks.0.permits.acquire_many(u32::try_from(IN_FLIGHT).unwrap()).await.unwrap();
     let start = Instant::now();
-    let (code, _) = post(&webhooks, &format!("{PATH}?timeout=5s"), &review(json!({}))).await;
+    let (code, _) = post(&webhooks, &format!("{PATH}?timeout=5s"), &review(&json!({}))).await;
     assert_eq!((code, start.elapsed()), (429, Duration::from_millis(4500)));
     drop(all);
-    assert_eq!(post(&webhooks, PATH, &review(json!({}))).await.0, 200);
+    assert_eq!(post(&webhooks, PATH, &review(&json!({}))).await.0, 200);
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -154,7 +154,8 @@ async fn replicas_rotate_without_a_moment_of_distrust() {
             let leaf = served.pair().unwrap();
             for bundle in [a, late] {
                 // Both are checked when they are new, and from time to time since they end.
-                if leaves.insert((leaf.certificate.clone(), bundle.clone())) || known.len() % 20 == 0 {
+                if leaves.insert((leaf.certificate.clone(), bundle.clone())) || known.len().is_multiple_of(20)
+                {
                     verify(&leaf, bundle, world.clock).unwrap();
                 }
             }
@@ -206,7 +207,7 @@ async fn a_secret_that_is_gone_or_spoiled_is_made_anew() {
     tokio::time::sleep(SECOND).await;
     let second = served.pair();
     assert_ne!(second, first);
-    secrets.delete("op-webhook-certificates", &Default::default()).await.unwrap();
+    secrets.delete("op-webhook-certificates", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(SECOND).await;
     assert_ne!(served.pair(), second);
     let bundles = world.bundles().await;
