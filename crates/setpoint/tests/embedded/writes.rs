@@ -233,6 +233,8 @@ async fn a_wait_for_the_watch_has_a_limit() {
     world.create_site("a", "x").await;
     // Never selected: neither an event nor, for up to a minute, a bookmark tells.
     let waited = eventually("it goes on", || async { small.0.lock().ok_or("it waits") }).await;
-    assert!(waited <= Duration::from_secs(10), "{waited:?}");
+    // Real time adds what the machine takes.
+    let limit = Duration::from_secs(if is_simulated() { 10 } else { 15 });
+    assert!(waited <= limit, "{waited:?}");
     world.stop().await;
 }
