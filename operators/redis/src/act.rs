@@ -48,7 +48,9 @@ pub async fn act(
         // An order takes seconds at most, so that it ends before another replica can lead.
         cx.term().check()?;
         let outcome = monitors.order(&key, pod, command).await;
-        Ok(outcome.map_err(|source| ActError::Order { pod: pod.to_owned(), command: name, source })?)
+        outcome.map_err(|source| ActError::Order { pod: pod.to_owned(), command: name, source })?;
+        tracing::info!(pod, order = name, "carried out");
+        Ok(())
     };
     match step {
         Step::Record(_) | Step::Wait(_) | Step::Settled => {}

@@ -579,6 +579,11 @@ fn announce(cx: &Context<RedisCluster>, decision: &Decision) {
         return;
     }
     for (warning, reason, note) in decision.reasons.iter().filter_map(event) {
+        if warning {
+            tracing::warn!(reason, "{note}");
+        } else {
+            tracing::info!(reason, "{note}");
+        }
         cx.event(if warning { Event::warning(reason, note) } else { Event::normal(reason, note) });
     }
 }
