@@ -23,8 +23,8 @@ use setpoint::{Action, Cleanup, Context, Controller, Event, Operator, Reconciler
     namespaced,
     status = "RedisClusterStatus",
     scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.replicas"),
-    printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
-    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas")
+    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RedisClusterSpec {

@@ -553,16 +553,12 @@ impl<T: Object> AnyCache for Cache<T> {
     }
 
     fn suspects(&self, key: Option<&Key>) -> Vec<Key> {
-        match key {
-            Some(key) => {
-                let suspect = self.read(key, |store| store.suspects().any(|suspect| suspect == key));
-                suspect.unwrap_or(false).then(|| key.clone()).into_iter().collect()
-            }
-            None => {
-                let parts = self.read_all(None, |store| store.suspects().cloned().collect::<Vec<_>>());
-                parts.into_iter().flatten().collect()
-            }
+        if let Some(key) = key {
+            let suspect = self.read(key, |store| store.suspects().any(|suspect| suspect == key));
+            return suspect.unwrap_or(false).then(|| key.clone()).into_iter().collect();
         }
+        let parts = self.read_all(None, |store| store.suspects().cloned().collect::<Vec<_>>());
+        parts.into_iter().flatten().collect()
     }
 
     fn settled(&self, key: &Key) {

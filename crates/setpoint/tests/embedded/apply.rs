@@ -317,8 +317,7 @@ struct SlimMap {
 }
 
 fn count<'de, D: serde::Deserializer<'de>>(data: D) -> Result<usize, D::Error> {
-    let data: std::collections::BTreeMap<String, serde::de::IgnoredAny> =
-        serde::Deserialize::deserialize(data)?;
+    let data: std::collections::BTreeMap<String, String> = serde::Deserialize::deserialize(data)?;
     Ok(data.len())
 }
 
@@ -326,16 +325,16 @@ impl kube::Resource for SlimMap {
     type DynamicType = ();
     type Scope = kube::core::NamespaceResourceScope;
 
-    fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+    fn kind((): &()) -> std::borrow::Cow<'_, str> {
         "ConfigMap".into()
     }
-    fn group(_: &()) -> std::borrow::Cow<'_, str> {
+    fn group((): &()) -> std::borrow::Cow<'_, str> {
         "".into()
     }
-    fn version(_: &()) -> std::borrow::Cow<'_, str> {
+    fn version((): &()) -> std::borrow::Cow<'_, str> {
         "v1".into()
     }
-    fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+    fn plural((): &()) -> std::borrow::Cow<'_, str> {
         "configmaps".into()
     }
     fn meta(&self) -> &kube::core::ObjectMeta {

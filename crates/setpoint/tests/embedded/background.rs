@@ -40,7 +40,10 @@ impl Reconciler for Copies {
                     "fail" => Err(Error::msg("the disk is full")),
                     "panic" => panic!("no such thing"),
                     "ever" => std::future::pending().await,
-                    _ => Ok(tokio::time::sleep(Duration::from_secs(1)).await),
+                    _ => {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        Ok(())
+                    }
                 }
             }
         });
