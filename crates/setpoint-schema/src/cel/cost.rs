@@ -15,6 +15,8 @@ pub(super) const LIMIT: f64 = 25e6;
 /// The most that the expressions of one policy may cost together: as many times that of one as upstream has it
 /// (`RuntimeCELCostBudget` to `PerCallLimit`).
 pub(super) const BUDGET: f64 = 10.0 * LIMIT;
+/// What asking an authorizer costs (upstream: 350,000 of the 1,000,000 that `PerCallLimit` allows).
+const AUTHORIZATION: f64 = 0.35 * LIMIT;
 /// The most that any value in between may weigh, so that it fits into memory.
 const HEAVIEST: f64 = 8e6;
 /// What a byte of a string costs, as upstream has it (`StringTraversalCostFactor`).
@@ -81,6 +83,8 @@ fn length(count: usize) -> f64 {
 
 impl Known<'_> {
     const SMALL: Self = Self::AtMost(Size::SMALL);
+    /// Nothing is known.
+    pub(super) const UNBOUNDED: Self = Self::AtMost(Size { nodes: f64::INFINITY, bytes: f64::INFINITY });
 
     fn size(&self) -> Size {
         match self {
@@ -243,6 +247,8 @@ impl Reckoning {
             ("sets.contains" | "sets.equivalent" | "sets.intersects", [one, other]) => {
                 (one.nodes * other.weight() + other.nodes * one.weight(), Size::SMALL)
             }
+            // `authorizer.….check(verb)`; no other function is called so.
+            ("check", [_, _]) => (AUTHORIZATION, Size::SMALL),
             ("lists.range", _) => (length(MAX_RANGE), Size { nodes: length(MAX_RANGE), bytes: 0.0 }),
             (
                 "@in" | "size" | "contains" | "startsWith" | "endsWith" | "int" | "uint" | "double" | "type"

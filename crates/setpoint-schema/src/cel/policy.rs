@@ -7,11 +7,11 @@
 //! ```
 
 mod authorizer;
+mod branches;
 mod construct;
 mod variables;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use kube_cel::cel::{
@@ -245,13 +245,13 @@ impl<'a> Scope<'a> {
                 context.add_variable_from_value(name, value);
             }
         }
-        let mut costs = BTreeMap::new();
         for (name, expression) in self.variables {
             let (cost, of) = with_stack(|| cost::reckon_in(&expression.parsed, &known));
-            costs.insert(name.as_str(), cost);
+            // Reckoning ends at the limit. A side that is not taken may be why; then nothing is known of what the other one gives.
+            let of = if cost > cost::LIMIT { cost::Known::UNBOUNDED } else { of };
             known.insert(variables::alias(name), of);
         }
-        let lazy = Lazy::new(&context, self.variables, &costs);
+        let lazy = Lazy::new(&context, self.variables, &known);
         work(&Evaluation { lazy: &lazy, known: &known, spent: Cell::new(0.0) })
     }
 }
@@ -271,7 +271,7 @@ impl Evaluation<'_> {
     /// Why there is none, as cel-go words it.
     pub fn run(&self, expression: &Expression) -> Result<Value, String> {
         with_stack(|| {
-            let cost = cost::reckon_in(&expression.parsed, self.known).0;
+            let cost = branches::reckon(expression, self.known, self.lazy);
             self.spent.set(self.spent.get() + cost.min(cost::LIMIT));
             if cost > cost::LIMIT {
                 return Err(TOO_COSTLY.to_owned());

@@ -130,19 +130,71 @@ fn what_all_expressions_cost_together_is_bounded() {
             format!("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x{level}, {inner})")
         })
     };
-    // The condition keeps it from running; what it might cost counts all the same.
-    let guarded = |levels: usize| compile(&format!("oldObject == null || {}", nested(levels)));
-    let (costly, too_costly) = (guarded(6), guarded(8));
+    let too_costly = "operation cancelled: actual cost limit exceeded";
+    let checks = |count: usize| {
+        vec!["authorizer.group('').resource('pods').check('get').allowed()"; count].join(" && ")
+    };
     let object = json!({});
     let old = Value::Null;
     let values = vec![("object", &object), ("oldObject", &old)];
-    Scope::new(values, &[], None).enter(|evaluation| {
-        assert_eq!(
-            evaluation.run(&too_costly),
-            Err("operation cancelled: actual cost limit exceeded".into())
-        );
-        let runs =
-            (0..1000).take_while(|_| !evaluation.is_exhausted() && evaluation.run(&costly).is_ok()).count();
-        assert!((9..100).contains(&runs), "{runs}");
+    Scope::new(values, &[], Some(Arc::new(Nobody))).enter(|evaluation| {
+        let run = |text: &str| evaluation.run(&compile(text));
+        for text in [
+            nested(8),
+            format!("oldObject != null || {}", nested(8)),
+            format!("oldObject == null && !({})", nested(8)),
+            format!("object.none == 1 || {}", nested(8)),
+            format!("oldObject == null ? {} : true", nested(8)),
+            checks(3),
+            format!("[1].all(x, {})", checks(3)),
+        ] {
+            assert_eq!(run(&text), Err(too_costly.into()), "{text}");
+        }
     });
+    let values = vec![("object", &object), ("oldObject", &old)];
+    Scope::new(values, &[], Some(Arc::new(Nobody))).enter(|evaluation| {
+        let run = |text: &str| evaluation.run(&compile(text));
+        // What is not run costs nothing.
+        for text in [
+            format!("oldObject == null || {}", nested(8)),
+            format!("!(oldObject != null && {})", nested(8)),
+            format!("oldObject == null ? true : {}", nested(8)),
+            format!("!authorizer.group('').resource('pods').check('list').allowed() || {}", checks(3)),
+        ] {
+            for _ in 0..10 {
+                assert_eq!(run(&text), Ok(json!(true)), "{text}");
+            }
+        }
+        // The last one has asked ten times: 3.5 of the ten limits.
+        let two = checks(2);
+        let runs = (0..1000).take_while(|_| !evaluation.is_exhausted() && run(&two).is_ok()).count();
+        assert_eq!(runs, 10);
+    });
+}
+
+#[test]
+fn variables_cost_what_they_run() {
+    let checks = ["authorizer.group('').resource('pods').check('get').allowed()"; 3].join(" && ");
+    let mut environment = environment().with_variables();
+    let mut variables = Vec::new();
+    for (name, text) in [
+        ("guarded", format!("object.k != 'v' || ({checks})")),
+        ("one", format!("object.k == 'v' ? [1, 2] : ({checks}) ? [1] : [2]")),
+    ] {
+        let expression = Expression::compile(&text, &environment, Gives::Any).unwrap();
+        environment.variable(name, Some(&expression));
+        variables.push((name.to_owned(), expression));
+    }
+    let run = |text: &str, object: &Value| {
+        let expression = Expression::compile(text, &environment, Gives::Any).unwrap();
+        let scope = Scope::new(vec![("object", object)], &variables, Some(Arc::new(Nobody)));
+        scope.enter(|evaluation| evaluation.run(&expression))
+    };
+    assert_eq!(run("variables.guarded", &json!({"k": "w"})), Ok(json!(true)));
+    let why = run("variables.guarded", &json!({"k": "v"})).unwrap_err();
+    assert!(why.ends_with("operation cancelled: actual cost limit exceeded"), "{why}");
+    assert_eq!(run("variables.one", &json!({"k": "v"})), Ok(json!([1, 2])));
+    // Nothing bounds what is made of it before it is there.
+    let why = run("variables.one.map(x, x)", &json!({"k": "v"})).unwrap_err();
+    assert!(why.ends_with("operation cancelled: actual cost limit exceeded"), "{why}");
 }

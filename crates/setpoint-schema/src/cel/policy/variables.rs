@@ -12,7 +12,7 @@ use super::super::parse::children;
 use super::super::rule::print;
 use super::super::select;
 use super::authorizer::REQUEST_RESOURCE;
-use super::{Expression, TOO_COSTLY};
+use super::{Expression, TOO_COSTLY, branches};
 
 /// The name under which the interpreter asks for a variable: none that anybody can write.
 pub(super) fn alias(name: &str) -> String {
@@ -42,7 +42,7 @@ pub(super) fn rename(expression: &mut IdedExpr) {
 pub(super) struct Lazy<'a> {
     context: &'a Context<'a>,
     variables: &'a [(String, Expression)],
-    costs: &'a BTreeMap<&'a str, f64>,
+    known: &'a cost::Scope<'a>,
     found: Mutex<BTreeMap<String, Result<cel::Value, String>>>,
 }
 
@@ -50,9 +50,9 @@ impl<'a> Lazy<'a> {
     pub(super) fn new(
         context: &'a Context<'a>,
         variables: &'a [(String, Expression)],
-        costs: &'a BTreeMap<&'a str, f64>,
+        known: &'a cost::Scope<'a>,
     ) -> Self {
-        Self { context, variables, costs, found: Mutex::default() }
+        Self { context, variables, known, found: Mutex::default() }
     }
 
     /// Evaluates an expression that may use the variables.
@@ -83,7 +83,7 @@ impl VariableResolver for Lazy<'_> {
             return found.clone().ok();
         }
         let (_, variable) = self.variables.iter().find(|(known, _)| known == name)?;
-        let value = if self.costs.get(name).is_some_and(|cost| *cost > cost::LIMIT) {
+        let value = if branches::reckon(variable, self.known, self) > cost::LIMIT {
             Err(TOO_COSTLY.to_owned())
         } else {
             // It can use only those before it, so this comes to an end.
