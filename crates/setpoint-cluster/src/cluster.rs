@@ -14,6 +14,7 @@ use setpoint_clock::{Clock, Entropy};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::aggregation::RoleAggregation;
 use crate::controllers::Controllers;
 use crate::endpoints::ServiceEndpoints;
 use crate::garbage::{GarbageCollector, Graph};
@@ -204,6 +205,7 @@ fn built_in(api: &ApiServer, volumes: &Path) -> Controllers {
         .when_used("", "namespaces", NamespaceLifecycle::controller(api.clone()))
         .when_used("", "resourcequotas", QuotaStatus::controller(api.clone()))
         .when_used("", "namespaces", NamespaceDefaults::controller(api.clone()))
+        .when_used("rbac.authorization.k8s.io", "clusterroles", RoleAggregation::controller())
         .for_each_kind(move |used| GarbageCollector::for_kind(used, &graph).map(Into::into))
 }
 

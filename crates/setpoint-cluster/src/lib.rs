@@ -11,6 +11,7 @@
 //! kind is used. The kubelet is generic over [`kubelet::Runtime`]; [`HollowRuntime`] runs nothing and follows a
 //! script, so that a whole cluster works in simulated time.
 
+mod aggregation;
 mod attached;
 mod cluster;
 mod controllers;
