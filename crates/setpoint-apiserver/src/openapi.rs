@@ -3,13 +3,14 @@
 //!
 //! The documents of built-in group versions are kube-apiserver's own, put together from the facts: schemas, their prose, and paths. Those of custom
 //! resources have what their authors wrote (`custom`).
-//! OpenAPI v2 has the same as JSON (`v2`); its protobuf form is there for one question of kubectl only: whether it has a kind that v3 lacks. It has
-//! none (see `crate::openapi::v2`).
+//! OpenAPI v2 has the same in one document (`v2`), as JSON or as protobuf (`v2_protobuf`).
 
 mod custom;
 mod v2;
+mod v2_protobuf;
 
 pub(crate) use self::v2::v2_json;
+pub(crate) use self::v2_protobuf::encode as v2_protobuf;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,24 +28,6 @@ use crate::{
 /// The form in which kubectl asks for OpenAPI v2, and the older name of the same, which is no valid media type to answer with.
 pub(crate) const V2_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 pub(crate) const V2_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-
-/// The OpenAPI v2 document without any kind, as protobuf (gnostic's `openapi.v2.Document`: swagger is field 1, info 2, paths 8).
-///
-/// kubectl checks objects by v3 since 1.27, but asks v2 about a kind that v3 lacks before it says that there is no such kind.
-pub(crate) fn v2() -> Vec<u8> {
-    fn field(number: u8, content: &[u8]) -> Vec<u8> {
-        // Lengths below 128 are one byte.
-        let mut out = vec![number << 3 | 2, content.len() as u8];
-        out.extend(content);
-        out
-    }
-    let info = [
-        field(1, b"Kubernetes"),
-        field(2, setpoint_kinds::kubernetes_version().as_bytes()),
-        field(3, b"Kinds are described at /openapi/v3 only."),
-    ];
-    [field(1, b"2.0"), field(2, &info.concat()), field(8, b"")].concat()
-}
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
@@ -202,13 +185,6 @@ mod tests {
             }
         }
         assert_eq!(document(&all, "nope", "v1"), None);
-    }
-
-    #[test]
-    fn version_two_is_a_document_without_kinds() {
-        let document = v2();
-        assert!(document.starts_with(b"\x0a\x032.0\x12"));
-        assert!(document.len() < 128 && document.ends_with(b"\x42\x00"), "{document:?}");
     }
 
     #[test]

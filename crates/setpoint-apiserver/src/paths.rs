@@ -46,8 +46,14 @@ pub(crate) fn answer(
         }
         ["openapi", "v2"] => {
             let accept = accept(headers);
-            if [openapi::V2_TYPE, openapi::V2_TYPE_OLD].iter().any(|media| accept.contains(media)) {
-                return Ok(respond(200, openapi::V2_TYPE, Body::from(Bytes::from(openapi::v2()))));
+            let place = |media: &str| clauses(accept).position(|clause| clause == media);
+            let protobuf = [openapi::V2_TYPE, openapi::V2_TYPE_OLD].into_iter().filter_map(place).min();
+            // Of both, the one that is named first.
+            if let Some(protobuf) = protobuf
+                && place("application/json").is_none_or(|json| protobuf < json)
+            {
+                let document = openapi::v2_protobuf(&openapi::v2_json(&resources));
+                return tagged_bytes(headers, openapi::V2_TYPE, document);
             }
             if !(accept.is_empty() || accepts(accept, "application/json")) {
                 return Ok(bare(406));
@@ -123,10 +129,12 @@ fn accept(headers: &HeaderMap) -> &str {
 /// Whether an `Accept` header has a clause for a media type.
 fn accepts(accept: &str, media: &str) -> bool {
     let any = media.split_once('/').map(|(kind, _)| format!("{kind}/*")).unwrap_or_default();
-    accept.split(',').any(|clause| {
-        let clause = clause.split(';').next().unwrap_or_default().trim();
-        clause == media || clause == any || clause == "*/*"
-    })
+    clauses(accept).any(|clause| clause == media || clause == any || clause == "*/*")
+}
+
+/// The media types of an `Accept` header.
+fn clauses(accept: &str) -> impl Iterator<Item = &str> {
+    accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim())
 }
 
 /// An answer of a code alone.
@@ -182,15 +190,18 @@ fn tag_with(response: &mut Response<Body>, tag: &str) -> Result<()> {
 
 /// An answer that a client which has it already need not read again.
 fn tagged(headers: &HeaderMap, media: &'static str, document: &Value) -> Result<Response<Body>> {
-    let text = document.to_string();
-    let tag = discovery::etag(text.as_bytes());
+    tagged_bytes(headers, media, document.to_string().into_bytes())
+}
+
+fn tagged_bytes(headers: &HeaderMap, media: &'static str, document: Vec<u8>) -> Result<Response<Body>> {
+    let tag = discovery::etag(&document);
     let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
     let mut response = if known {
         let mut unchanged = respond(304, media, Body::empty());
         unchanged.headers_mut().remove(CONTENT_TYPE);
         unchanged
     } else {
-        respond(200, media, Body::from(Bytes::from(text)))
+        respond(200, media, Body::from(Bytes::from(document)))
     };
     tag_with(&mut response, &tag)?;
     Ok(response)

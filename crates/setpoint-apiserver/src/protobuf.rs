@@ -9,6 +9,7 @@
 
 mod encode;
 mod plan;
+pub(crate) mod wire;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use setpoint_kinds::Label;
 
 use super::plan::{Field, Kind, Plan, Special, plan};
+use super::wire::{bytes, tag, varint_field};
 use super::{MAGIC, message_name};
 
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
@@ -245,29 +246,6 @@ fn message(out: &mut Vec<u8>, name: &str, special: Special, given: &Value) -> Re
         },
     }
     Ok(())
-}
-
-fn tag(out: &mut Vec<u8>, number: u32, wire: u8) {
-    varint(out, u64::from(number) << 3 | u64::from(wire));
-}
-
-fn bytes(out: &mut Vec<u8>, number: u32, content: &[u8]) {
-    tag(out, number, 2);
-    varint(out, content.len() as u64);
-    out.extend(content);
-}
-
-fn varint_field(out: &mut Vec<u8>, number: u32, value: u64) {
-    tag(out, number, 0);
-    varint(out, value);
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 #[cfg(test)]

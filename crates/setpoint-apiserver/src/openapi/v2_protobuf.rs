@@ -1,0 +1,299 @@
+//! OpenAPI v2 as protobuf: messages of gnostic's `openapiv2/OpenAPIv2.proto`, which client-go's discovery asks for, from the document as JSON.
+
+use serde_json::{Map, Value};
+
+use crate::protobuf::wire::{bytes, tag, varint_field};
+
+/// `openapi.v2.Document`.
+pub(crate) fn encode(document: &Value) -> Vec<u8> {
+    message(document, DOCUMENT, 16)
+}
+
+/// A field: its name in JSON, its number, its content.
+type Field = (&'static str, u32, Kind);
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    Texts,
+    Bool,
+    Integer,
+    Double,
+    /// Any value, as YAML.
+    Any,
+    Anys,
+    One(Write),
+    Each(Write),
+    /// A message that has a list of names with values, in the field of this number.
+    Named(u32, Write),
+}
+
+type Write = fn(&Value) -> Vec<u8>;
+
+use Kind::{Any, Anys, Bool, Double, Each, Integer, Named, One, Text, Texts};
+
+const DOCUMENT: &[Field] = &[
+    ("swagger", 1, Text),
+    ("info", 2, One(|info| message(info, INFO, 7))),
+    ("host", 3, Text),
+    ("basePath", 4, Text),
+    ("schemes", 5, Texts),
+    ("consumes", 6, Texts),
+    ("produces", 7, Texts),
+    ("paths", 8, Named(2, |item| message(item, PATH_ITEM, 10))),
+    ("definitions", 9, Named(1, schema)),
+    ("parameters", 10, Named(1, parameter)),
+    ("security", 12, Each(security)),
+    // The second of the kinds of definitions: a key.
+    ("securityDefinitions", 13, Named(1, |item| wrapped(2, &message(item, API_KEY, 5)))),
+];
+
+const INFO: &[Field] = &[("title", 1, Text), ("version", 2, Text), ("description", 3, Text)];
+
+const API_KEY: &[Field] = &[("type", 1, Text), ("name", 2, Text), ("in", 3, Text), ("description", 4, Text)];
+
+const PATH_ITEM: &[Field] = &[
+    ("$ref", 1, Text),
+    ("get", 2, One(operation)),
+    ("put", 3, One(operation)),
+    ("post", 4, One(operation)),
+    ("delete", 5, One(operation)),
+    ("options", 6, One(operation)),
+    ("head", 7, One(operation)),
+    ("patch", 8, One(operation)),
+    ("parameters", 9, Each(parameter_or_reference)),
+];
+
+const OPERATION: &[Field] = &[
+    ("tags", 1, Texts),
+    ("summary", 2, Text),
+    ("description", 3, Text),
+    ("operationId", 5, Text),
+    ("produces", 6, Texts),
+    ("consumes", 7, Texts),
+    ("parameters", 8, Each(parameter_or_reference)),
+    ("responses", 9, Named(1, |response| wrapped(1, &message(response, RESPONSE, 5)))),
+    ("schemes", 10, Texts),
+    ("deprecated", 11, Bool),
+    ("security", 12, Each(security)),
+];
+
+const RESPONSE: &[Field] =
+    &[("description", 1, Text), ("schema", 2, One(|content| wrapped(1, &schema(content))))];
+
+const BODY: &[Field] = &[
+    ("description", 1, Text),
+    ("name", 2, Text),
+    ("in", 3, Text),
+    ("required", 4, Bool),
+    ("schema", 5, One(schema)),
+];
+
+/// Parameters of a query.
+const QUERY: &[Field] = &[
+    ("required", 1, Bool),
+    ("in", 2, Text),
+    ("description", 3, Text),
+    ("name", 4, Text),
+    ("allowEmptyValue", 5, Bool),
+    ("type", 6, Text),
+    ("format", 7, Text),
+    ("pattern", 17, Text),
+    ("uniqueItems", 20, Bool),
+    ("enum", 21, Anys),
+];
+
+/// Parameters of a path or a header: as those of a query without `allowEmptyValue`.
+const PATH: &[Field] = &[
+    ("required", 1, Bool),
+    ("in", 2, Text),
+    ("description", 3, Text),
+    ("name", 4, Text),
+    ("type", 5, Text),
+    ("format", 6, Text),
+    ("pattern", 16, Text),
+    ("uniqueItems", 19, Bool),
+    ("enum", 20, Anys),
+];
+
+const SCHEMA: &[Field] = &[
+    ("$ref", 1, Text),
+    ("format", 2, Text),
+    ("title", 3, Text),
+    ("description", 4, Text),
+    ("default", 5, Any),
+    ("multipleOf", 6, Double),
+    ("maximum", 7, Double),
+    ("exclusiveMaximum", 8, Bool),
+    ("minimum", 9, Double),
+    ("exclusiveMinimum", 10, Bool),
+    ("maxLength", 11, Integer),
+    ("minLength", 12, Integer),
+    ("pattern", 13, Text),
+    ("maxItems", 14, Integer),
+    ("minItems", 15, Integer),
+    ("uniqueItems", 16, Bool),
+    ("maxProperties", 17, Integer),
+    ("minProperties", 18, Integer),
+    ("required", 19, Texts),
+    ("enum", 20, Anys),
+    ("additionalProperties", 21, One(additional)),
+    ("type", 22, One(|name| texts(1, name))),
+    ("items", 23, One(|items| wrapped(1, &schema(items)))),
+    ("allOf", 24, Each(schema)),
+    ("properties", 25, Named(1, schema)),
+    ("externalDocs", 29, One(|docs| message(docs, EXTERNAL_DOCS, 3))),
+    ("example", 30, Any),
+];
+
+const EXTERNAL_DOCS: &[Field] = &[("description", 1, Text), ("url", 2, Text)];
+
+fn schema(value: &Value) -> Vec<u8> {
+    message(value, SCHEMA, 31)
+}
+
+fn operation(value: &Value) -> Vec<u8> {
+    message(value, OPERATION, 13)
+}
+
+fn parameter_or_reference(value: &Value) -> Vec<u8> {
+    if value.get("$ref").is_some() {
+        wrapped(2, &message(value, &[("$ref", 1, Text), ("description", 2, Text)], 0))
+    } else {
+        wrapped(1, &parameter(value))
+    }
+}
+
+/// A parameter is one of the body or another one, and that is one of several kinds.
+fn parameter(value: &Value) -> Vec<u8> {
+    match value["in"].as_str() {
+        Some("body") => wrapped(1, &message(value, BODY, 6)),
+        Some("header") => wrapped(2, &wrapped(1, &message(value, PATH, 22))),
+        Some("path") => wrapped(2, &wrapped(4, &message(value, PATH, 22))),
+        _ => wrapped(2, &wrapped(3, &message(value, QUERY, 23))),
+    }
+}
+
+/// A schema, or whether there may be more.
+fn additional(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Bool(allowed) => {
+            let mut out = Vec::new();
+            varint_field(&mut out, 2, u64::from(*allowed));
+            out
+        }
+        value => wrapped(1, &schema(value)),
+    }
+}
+
+/// Which security definitions a request needs, each with its scopes.
+fn security(value: &Value) -> Vec<u8> {
+    named(1, value, |scopes| texts(1, scopes))
+}
+
+/// The fields of `value` by their numbers; those whose names begin with `x-` go into field `extensions`.
+fn message(value: &Value, fields: &[Field], extensions: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, number, kind) in fields {
+        if let Some(content) = value.get(name) {
+            field(&mut out, *number, *kind, content);
+        }
+    }
+    for (name, content) in members(value).filter(|(name, _)| name.starts_with("x-")) {
+        bytes(&mut out, extensions, &entry(name, &any(content)));
+    }
+    out
+}
+
+fn field(out: &mut Vec<u8>, at: u32, kind: Kind, content: &Value) {
+    match kind {
+        Text => {
+            if let Some(text) = content.as_str().filter(|text| !text.is_empty()) {
+                bytes(out, at, text.as_bytes());
+            }
+        }
+        Texts => out.extend(texts(at, content)),
+        Bool if content == true => varint_field(out, at, 1),
+        Bool => {}
+        Integer => {
+            let content = content.as_i64().unwrap_or_default();
+            if content != 0 {
+                varint_field(out, at, content.cast_unsigned());
+            }
+        }
+        Double => {
+            let content = content.as_f64().unwrap_or_default();
+            if content != 0.0 {
+                tag(out, at, 1);
+                out.extend(content.to_le_bytes());
+            }
+        }
+        Any => bytes(out, at, &any(content)),
+        Anys => each(content).for_each(|content| bytes(out, at, &any(content))),
+        One(write) => bytes(out, at, &write(content)),
+        Each(write) => each(content).for_each(|content| bytes(out, at, &write(content))),
+        Named(inner, write) => bytes(out, at, &named(inner, content, write)),
+    }
+}
+
+fn each(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flat_map(Map::iter)
+}
+
+/// Texts, or one alone.
+fn texts(at: u32, value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    for text in each(value).chain([value]).filter_map(Value::as_str) {
+        bytes(&mut out, at, text.as_bytes());
+    }
+    out
+}
+
+fn named(at: u32, value: &Value, write: Write) -> Vec<u8> {
+    let mut out = Vec::new();
+    members(value).for_each(|(name, content)| bytes(&mut out, at, &entry(name, &write(content))));
+    out
+}
+
+/// `NamedAny`, `NamedSchema` and others: a name and a value.
+fn entry(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut out = wrapped(1, name.as_bytes());
+    bytes(&mut out, 2, content);
+    out
+}
+
+/// `Any`, whose second field is YAML.
+fn any(value: &Value) -> Vec<u8> {
+    wrapped(2, serde_saphyr::to_string(value).unwrap_or_default().as_bytes())
+}
+
+fn wrapped(at: u32, content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(content.len() + 4);
+    bytes(&mut out, at, content);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+
+    use super::*;
+
+    /// Parts of both answers of kube-apiserver v1.37.2 to `GET /openapi/v2`: encoding the JSON gives the other one.
+    #[test]
+    fn a_recorded_document_is_encoded_byte_for_byte() {
+        let (wanted, document) = include_str!("recorded_v2.txt").split_once('\t').unwrap();
+        let wanted = STANDARD.decode(wanted).unwrap();
+        let encoded = encode(&serde_json::from_str(document).unwrap());
+        let at = encoded.iter().zip(&wanted).position(|(one, other)| one != other);
+        let near = |bytes: &[u8]| {
+            let at = at.unwrap_or_default();
+            String::from_utf8_lossy(&bytes[at.saturating_sub(80)..(at + 80).min(bytes.len())]).into_owned()
+        };
+        assert!(encoded == wanted, "differs at {at:?}:\n{:?}\nwanted\n{:?}", near(&encoded), near(&wanted));
+    }
+}
