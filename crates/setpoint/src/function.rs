@@ -15,7 +15,7 @@ pub struct Function<K, C, F> {
 
 /// `reconcile` as a reconciler, given `context` each time: what moves an operator from kube-rs without a rewrite. Its
 /// error policy becomes the queue's back-off; [`Error::after`] says another delay, as kube's policy does. What it writes
-/// through a client of its own needs its rights declared with [`crate::Controller::uses`], and is seen by the caches
+/// through a client of its own is real even in a dry run, needs its rights declared with [`crate::Controller::uses`], and is seen by the caches
 /// when its events arrive.
 ///
 /// ```

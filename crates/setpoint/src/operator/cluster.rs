@@ -61,6 +61,13 @@ pub(super) enum ClusterError {
     },
 }
 
+impl ClusterError {
+    /// Whether the object's namespace does not exist.
+    pub(super) fn is_without_namespace(&self) -> bool {
+        matches!(self, Self::Request { reason, .. } if reason.starts_with("namespaces ") && reason.ends_with(" not found"))
+    }
+}
+
 /// Kind, namespace and name of an object in words.
 pub(super) fn named(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

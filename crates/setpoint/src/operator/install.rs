@@ -19,6 +19,16 @@ pub(super) enum InstallError {
     /// An object.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// The cluster-wide rights belong to an installation elsewhere.
+    #[error(
+        "{binding} is for namespace {theirs}, where the operator is installed: name that with --namespace, or uninstall it there first"
+    )]
+    Elsewhere {
+        /// Kind and name.
+        binding: String,
+        /// Where it is.
+        theirs: String,
+    },
     /// Something takes too long.
     #[error("{what} after {limit:?}: {detail}")]
     Late {
@@ -50,9 +60,16 @@ pub(super) async fn install(
     options: Options,
     tell: &mut impl FnMut(String),
 ) -> Result<(), InstallError> {
+    not_elsewhere(cluster, objects).await?;
     for object in objects {
-        let applied = cluster.apply(object, options.force).await?;
-        tell(format!("{} {}", named(object), applied.as_str()));
+        match cluster.apply(object, options.force).await {
+            Ok(applied) => tell(format!("{} {}", named(object), applied.as_str())),
+            // Its namespace was only tried, too.
+            Err(error) if options.dry_run && error.is_without_namespace() => {
+                tell(format!("{} created", named(object)));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     if options.dry_run {
         return Ok(());
@@ -88,6 +105,7 @@ pub(super) async fn uninstall(
     options: Options,
     tell: &mut impl FnMut(String),
 ) -> Result<(), InstallError> {
+    not_elsewhere(cluster, objects).await?;
     let kind = |object: &Value| object["kind"].as_str().unwrap_or_default().to_owned();
     let remove = async |object: &Value, tell: &mut dyn FnMut(String)| -> Result<(), InstallError> {
         let there = cluster.delete(object).await?;
@@ -150,6 +168,20 @@ pub(super) async fn uninstall(
     }
     for object in objects.iter().filter(|object| kind(object) == "Namespace") {
         tell(format!("{} stays: others may use it", named(object)));
+    }
+    Ok(())
+}
+
+/// Refuses if a ClusterRoleBinding of this name gives its rights to an account in another namespace: it is that of
+/// another installation, which would lose them.
+async fn not_elsewhere(cluster: &Cluster, objects: &[Value]) -> Result<(), InstallError> {
+    for binding in objects.iter().filter(|object| object["kind"] == "ClusterRoleBinding") {
+        let Some(found) = cluster.get(binding).await? else { continue };
+        let namespace = |subjects: &Value| subjects[0]["namespace"].as_str().map(str::to_owned);
+        let (ours, theirs) = (namespace(&binding["subjects"]), namespace(&found.data["subjects"]));
+        if let Some(theirs) = theirs.filter(|theirs| Some(theirs) != ours.as_ref()) {
+            return Err(InstallError::Elsewhere { binding: named(binding), theirs });
+        }
     }
     Ok(())
 }

@@ -118,10 +118,23 @@ async fn what_was_installed_can_be_removed() {
     let crds: Api<CustomResourceDefinition> = Api::all(site.admin.clone());
     assert!(crds.get_opt("websites.example.com").await.unwrap().is_none());
 
+    let tried = stderr(&site.run(&["install", "--dry-run", "--namespace", "sites"]));
+    assert!(tried.contains("Deployment sites/website-operator created (dry run)\n"), "{tried}");
+
     let first = stderr(&site.run(&["install", "--namespace", "sites"]));
     assert!(first.contains("Deployment sites/website-operator created\n"), "{first}");
     let again = stderr(&site.run(&["install", "--namespace", "sites"]));
     assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
+
+    // Its rights are those of one installation.
+    for command in ["install", "uninstall"] {
+        let refused = site.run(&[command, "--namespace", "other"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert_eq!(
+            stderr(&refused),
+            "error: ClusterRoleBinding website-operator is for namespace sites, where the operator is installed: name that with --namespace, or uninstall it there first\n"
+        );
+    }
 
     // Somebody else owns a field: it is taken only when asked for.
     let deployments: Api<Deployment> = Api::namespaced(site.admin.clone(), "sites");
