@@ -36,7 +36,9 @@ pub(crate) const LOST: &str = "setpoint.dev/lost-in-conversion";
 /// # #[kube(group = "example.com", version = "v1", kind = "Website", namespaced)]
 /// # pub struct WebsiteSpec { text: String }
 /// # mod v1beta1 {
-/// #     use super::*;
+/// #     use kube::CustomResource;
+/// #     use schemars::JsonSchema;
+/// #     use serde::{Deserialize, Serialize};
 /// #     #[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 /// #     #[kube(group = "example.com", version = "v1beta1", kind = "Website", namespaced)]
 /// #     pub struct WebsiteSpec { pub(crate) body: String }
