@@ -91,6 +91,16 @@ pub struct CacheHealth {
     pub error: Option<String>,
 }
 
+impl CacheHealth {
+    /// What is watched, and in which namespace if not in all.
+    pub(crate) fn place(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} in {namespace}", self.kind),
+            None => self.kind.to_string(),
+        }
+    }
+}
+
 impl Caches {
     pub(crate) fn new(client: Client, scope: Scope, entropy: Entropy, observer: Arc<dyn Observer>) -> Self {
         let (caches, reflectors) = (Mutex::default(), Mutex::default());

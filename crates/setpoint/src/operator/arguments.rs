@@ -248,11 +248,7 @@ pub(super) fn main(operator: Operator) -> ExitCode {
 }
 
 fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| format!("cannot start the asynchronous runtime: {error}"))?;
-    let result = runtime.block_on(async {
+    on_runtime(async {
         let clock = operator.clock.unwrap_or_else(Clock::system);
         init_logs(&arguments.log_level, arguments.log_format, clock).map_err(|error| error.to_string())?;
         let mut signals = Signals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
@@ -290,10 +286,7 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
             operator.versions.clear();
         }
         until_signalled(operator, async || signals.next().await).await
-    });
-    // What is left after the graceful stop, or after a second signal, has had its chance.
-    runtime.shutdown_background();
-    result
+    })
 }
 
 /// Runs until the first signal, stops gracefully, and gives up at the second. `signal` waits for the next one
@@ -336,13 +329,14 @@ async fn config(arguments: &Connection) -> Result<kube::Config, OperatorError> {
     }
 }
 
-/// Runs a command that talks to a cluster and ends by itself.
-fn on_cluster<T>(command: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+/// Runs a command on an asynchronous runtime of its own.
+fn on_runtime<T>(command: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the asynchronous runtime: {error}"))?;
     let result = runtime.block_on(command);
+    // What is left after the command's end has had its chance: a graceful stop, or a second signal.
     runtime.shutdown_background();
     result
 }
@@ -377,7 +371,7 @@ fn print(text: &str) -> Result<(), String> {
 
 /// Whether something would change, if that is asked for.
 fn plan(mut operator: Operator, arguments: &Plan) -> Result<bool, String> {
-    on_cluster(async {
+    on_runtime(async {
         let clock = operator.clock.unwrap_or_else(Clock::system);
         init_logs(&arguments.log_level, LogFormat::Plain, clock).map_err(|error| error.to_string())?;
         operator.clock = Some(clock);
@@ -408,7 +402,7 @@ fn install(mut operator: Operator, arguments: Install) -> Result<(), String> {
     if arguments.crds {
         objects.retain(|object| object["kind"] == "CustomResourceDefinition");
     }
-    on_cluster(async {
+    on_runtime(async {
         let client = connect(&mut operator, &arguments.connection).await?;
         let options = super::install::Options {
             force: arguments.force_conflicts,
@@ -424,7 +418,7 @@ fn install(mut operator: Operator, arguments: Install) -> Result<(), String> {
 
 fn uninstall(mut operator: Operator, arguments: Uninstall) -> Result<(), String> {
     let objects = arguments.filled.install(&operator).objects().map_err(|error| error.to_string())?;
-    on_cluster(async {
+    on_runtime(async {
         let client = connect(&mut operator, &arguments.connection).await?;
         let options = super::install::Options {
             force: false,

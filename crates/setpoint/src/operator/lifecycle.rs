@@ -371,12 +371,11 @@ fn register_checks(
             return Err("no watch has been started yet".to_owned());
         }
         all_well(caches.into_iter().filter_map(|cache| {
-            let place = cache.namespace.map_or_else(String::new, |namespace| format!(" in {namespace}"));
-            let kind = cache.kind;
+            let place = cache.place();
             match cache.error {
-                _ if cache.stuck => Some(format!("{kind}{place}: nothing heard for {:?}", cache.silent)),
-                Some(error) => Some(format!("{kind}{place}: {error}")),
-                None if !cache.synced => Some(format!("{kind}{place}: not listed yet")),
+                _ if cache.stuck => Some(format!("{place}: nothing heard for {:?}", cache.silent)),
+                Some(error) => Some(format!("{place}: {error}")),
+                None if !cache.synced => Some(format!("{place}: not listed yet")),
                 None => None,
             }
         }))

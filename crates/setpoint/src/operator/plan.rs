@@ -10,7 +10,9 @@ use setpoint_clock::{Clock, Entropy};
 
 use super::changes::changes;
 use super::{Operator, OperatorError};
-use crate::{Ended, Event, FieldChange, Key, Recorder, Report, RequestStack, Runtime, Severity, Write};
+use crate::{
+    CacheHealth, Ended, Event, FieldChange, Key, Recorder, Report, RequestStack, Runtime, Severity, Write,
+};
 
 /// Events are part of the reports; nobody else is to see them.
 struct Nobody;
@@ -76,7 +78,7 @@ async fn within(
             return result.map_err(|error| OperatorError::Failed { what, reason: error.to_string() });
         }
         let caches = runtime.caches().health();
-        let missing: Vec<String> = caches.into_iter().filter(|cache| !cache.synced).map(unfilled).collect();
+        let missing: Vec<String> = caches.iter().filter(|cache| !cache.synced).map(unfilled).collect();
         let waiting = if missing.is_empty() {
             format!("{what}: still reconciling")
         } else {
@@ -93,11 +95,10 @@ async fn within(
     }
 }
 
-fn unfilled(cache: crate::CacheHealth) -> String {
-    let place = cache.namespace.map_or_else(String::new, |namespace| format!(" in {namespace}"));
-    match cache.error {
-        Some(error) => format!("{}{place} ({error})", cache.kind),
-        None => format!("{}{place}", cache.kind),
+fn unfilled(cache: &CacheHealth) -> String {
+    match &cache.error {
+        Some(error) => format!("{} ({error})", cache.place()),
+        None => cache.place(),
     }
 }
 
