@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{Rights, Scope};
 
+mod operations;
 mod rbac;
 mod webhooks;
 mod workload;
@@ -61,6 +62,20 @@ pub struct Install {
     pub termination_grace_seconds: u32,
     /// Port of the metrics endpoint. Default: 8080.
     pub metrics_port: u16,
+    /// Whether metrics are served over TLS to those only who may read them; the container's arguments say so. See
+    /// [`secure_metrics`](Self::secure_metrics). Default: no.
+    pub metrics_secure: bool,
+    /// The Secret whose `ca.crt` vouches for the operator's certificate, if the operator makes its own.
+    pub authority_secret: Option<String>,
+    /// Whether to install the Prometheus operator's ServiceMonitor. Default: no, since its kind is not everywhere.
+    pub service_monitor: bool,
+    /// Whether to install a NetworkPolicy: in, to the metrics from namespaces with the label `metrics: enabled`, and to the
+    /// webhooks; out, to DNS, the API server and what `egress` says. Default: no.
+    pub network_policy: bool,
+    /// Ports of the API server, behind its Service as well, for the NetworkPolicy. Default: 443 and 6443.
+    pub api_server_ports: Vec<u16>,
+    /// What else the operator connects to: `NetworkPolicyEgressRule`s for the NetworkPolicy.
+    pub egress: Vec<Value>,
     /// Health endpoint and timing of its probes.
     pub probes: Probes,
     /// Webhooks that the operator serves, of admission and of conversion.
@@ -84,6 +99,12 @@ impl Install {
             replicas: 1,
             termination_grace_seconds: 40,
             metrics_port: 8080,
+            metrics_secure: false,
+            authority_secret: None,
+            service_monitor: false,
+            network_policy: false,
+            api_server_ports: vec![443, 6443],
+            egress: Vec::new(),
             probes: Probes::default(),
             webhooks: Webhooks::default(),
             resources: Resources::default(),
@@ -91,7 +112,8 @@ impl Install {
     }
 
     /// All objects in the order in which they are applied: the Namespace, CRDs, the ServiceAccount, roles and
-    /// bindings, the Services, the Deployment, and last the webhook configurations, which nothing answers before.
+    /// bindings, the NetworkPolicy, the Services, the PodDisruptionBudget, the Deployment, and last the webhook
+    /// configurations, which nothing answers before, and the ServiceMonitor.
     ///
     /// # Errors
     /// If a name is none that Kubernetes accepts, or an object in `crds` is not a CustomResourceDefinition.
@@ -99,11 +121,27 @@ impl Install {
         let mut objects = vec![self.namespace_object()];
         objects.extend(self.definitions()?);
         objects.extend(self.access()?);
+        objects.extend(self.network_policy.then(|| self.network_policy_object()));
         objects.push(self.metrics_service());
         objects.extend(self.webhook_service());
+        objects.extend(self.disruption_budget());
         objects.push(self.deployment());
         objects.extend(self.webhook_configurations());
+        objects.extend(self.service_monitor.then(|| self.service_monitor_object()));
         Ok(objects)
+    }
+
+    /// Has metrics served over TLS on port 8443, to those only who have a token and the right to read them, with what
+    /// that needs: the container's arguments, and the roles `<name>-metrics-auth` of the operator, which asks the API server about
+    /// tokens and rights, and `<name>-metrics-reader` for who may scrape.
+    pub fn secure_metrics(&mut self) -> &mut Self {
+        self.metrics_secure = true;
+        self.metrics_port = 8443;
+        self.args.extend([
+            "--metrics-secure".to_owned(),
+            format!("--metrics-bind-address=:{}", self.metrics_port),
+        ]);
+        self
     }
 
     /// Only the identity of the operator and its rights: the ServiceAccount, roles and bindings. For running

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use setpoint_clock::{Clock, Entropy};
@@ -35,6 +36,7 @@ mod install;
 mod lead;
 mod lifecycle;
 mod manifests;
+mod parts;
 mod plan;
 mod signals;
 mod webhooks;
@@ -83,6 +85,8 @@ pub struct Operator {
     reports: Reports,
     stack: Option<Change>,
     grace: Duration,
+    egress: Vec<NetworkPolicyEgressRule>,
+    metrics_secure: bool,
     metrics_address: Option<String>,
     health_address: Option<String>,
     webhook_address: Option<String>,
@@ -116,6 +120,8 @@ impl Operator {
             reports: Reports::default(),
             stack: None,
             grace: Duration::from_secs(30),
+            egress: Vec::new(),
+            metrics_secure: false,
             metrics_address: None,
             health_address: None,
             webhook_address: None,
@@ -258,6 +264,21 @@ impl Operator {
         self
     }
 
+    /// Serves what [`metrics_address`](Self::metrics_address) is for over TLS, and only to those who bring a token whose user may `get` the
+    /// path: the API server is asked by a TokenReview and a SubjectAccessReview. The certificate is that of the webhooks
+    /// ([`certificates`](Self::certificates)). [`main`](Self::main) has a flag for it. Default: no.
+    pub fn metrics_secure(mut self, secure: bool) -> Self {
+        self.metrics_secure = secure;
+        self
+    }
+
+    /// Where the operator connects to, beside the API server and DNS: for the NetworkPolicy in the manifests, which lets it connect to
+    /// nothing else.
+    pub fn egress(mut self, rule: NetworkPolicyEgressRule) -> Self {
+        self.egress.push(rule);
+        self
+    }
+
     /// Serves `/healthz` and `/readyz` on `address`; as for [`metrics_address`](Self::metrics_address).
     pub fn health_address(mut self, address: impl Into<String>) -> Self {
         self.health_address = Some(address.into());
@@ -344,7 +365,7 @@ impl Operator {
     /// What it takes to install the operator in `namespace`: change the fields that you want otherwise, then
     /// [`Install::objects`]. Tests use [`Install::access`] to run under the same rights as in production.
     pub fn install(&self, namespace: impl Into<String>) -> Install {
-        manifests::install(self, namespace.into())
+        manifests::install(self, namespace.into(), self.metrics_secure)
     }
 
     /// The whole program: reads flags and environment, runs or writes manifests, and ends at the first

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::Install;
-use crate::Scope;
+use crate::{Rights, Scope};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -29,7 +29,26 @@ pub(super) fn objects(install: &Install) -> Vec<Value> {
         let name = format!("{}-local", install.name);
         objects.extend(granted(install, &name, Some(namespace), &rights.namespaced_rules()));
     }
+    if install.metrics_secure {
+        objects.extend(metrics(install));
+    }
     objects
+}
+
+/// What it takes to ask who scrapes and whether they may, and the role to bind to who may: under the names of kubebuilder's projects.
+fn metrics(install: &Install) -> [Value; 3] {
+    let mut rights = Rights::new();
+    rights.allow("authentication.k8s.io", "tokenreviews", false, ["create"]);
+    rights.allow("authorization.k8s.io", "subjectaccessreviews", false, ["create"]);
+    let [role, binding] =
+        granted(install, &format!("{}-metrics-auth", install.name), None, &rights.cluster_rules());
+    let reader = json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": "ClusterRole",
+        "metadata": install.metadata(&format!("{}-metrics-reader", install.name), None),
+        "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+    });
+    [role, binding, reader]
 }
 
 /// A role and its binding to the operator's account; cluster-wide without a namespace.

@@ -119,3 +119,24 @@ fn install_yaml_with_webhooks() {
     install.webhooks.converted = ["websites.example.com".to_owned()].into();
     insta::assert_snapshot!(documents(&install.objects().unwrap()).unwrap());
 }
+
+#[test]
+fn install_yaml_with_every_optional_part() {
+    let mut install = install();
+    install.crds.clear();
+    install.replicas = 2;
+    install.network_policy = true;
+    install.service_monitor = true;
+    install.egress.push(json!({"ports": [{"port": 6379, "protocol": "TCP"}]}));
+    install.secure_metrics();
+    insta::assert_snapshot!(documents(&install.objects().unwrap()).unwrap());
+}
+
+#[test]
+fn scraping_without_tls_needs_neither_token_nor_authority() {
+    let monitor = install().service_monitor_object();
+    assert_eq!(
+        monitor["spec"]["endpoints"],
+        json!([{"path": "/metrics", "port": "metrics", "scheme": "http"}])
+    );
+}

@@ -47,11 +47,16 @@ impl Default for Resources {
 }
 
 impl Install {
+    /// Name of the Service of the metrics.
+    pub fn metrics_service_name(&self) -> String {
+        format!("{}-metrics", self.name)
+    }
+
     pub(super) fn metrics_service(&self) -> Value {
         json!({
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": self.metadata(&format!("{}-metrics", self.name), Some(&self.namespace)),
+            "metadata": self.metadata(&self.metrics_service_name(), Some(&self.namespace)),
             "spec": {
                 "ports": [{"name": "metrics", "port": self.metrics_port, "protocol": "TCP", "targetPort": "metrics"}],
                 "selector": self.labels(),

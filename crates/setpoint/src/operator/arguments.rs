@@ -11,6 +11,7 @@ use setpoint_manifests::documents;
 
 use super::cluster::Cluster;
 use super::diagnosis::{self, chain};
+use super::parts::Parts;
 use super::signals::Signals;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
@@ -147,26 +148,30 @@ struct Filled {
     image: Option<String>,
     #[command(flatten)]
     watched: Watched,
+    #[command(flatten)]
+    parts: Parts,
 }
 
 impl Filled {
     /// What to install of `operator`.
     fn install(self, operator: &Operator) -> setpoint_manifests::Install {
         let namespace = self.namespace.unwrap_or_else(|| format!("{}-system", operator.name()));
-        let mut install = operator.install(namespace);
+        let secure = self.parts.metrics_secure.unwrap_or(operator.metrics_secure);
+        let mut install = manifests::install(operator, namespace, secure);
         if let Some(image) = self.image {
             install.image = image;
         }
         if let Some(scope) = self.watched.scope() {
             install.scope = rbac::scope(&scope);
         }
+        self.parts.add(&mut install);
         install
     }
 }
 
 #[derive(Debug, Args)]
 struct Manifests {
-    /// Directory for install.yaml and one file for each object [default: install.yaml to standard output]
+    /// Directory for install.yaml and a layout for kustomize [default: install.yaml to standard output]
     #[arg(long, short, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -416,7 +421,8 @@ fn install(mut operator: Operator, arguments: Install) -> Result<(), String> {
     })
 }
 
-fn uninstall(mut operator: Operator, arguments: Uninstall) -> Result<(), String> {
+fn uninstall(mut operator: Operator, mut arguments: Uninstall) -> Result<(), String> {
+    arguments.filled.parts = Parts::all();
     let objects = arguments.filled.install(&operator).objects().map_err(|error| error.to_string())?;
     on_runtime(async {
         let client = connect(&mut operator, &arguments.connection).await?;

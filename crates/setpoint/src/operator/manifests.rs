@@ -2,12 +2,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
-use setpoint_manifests::{AdmissionWebhook, Install, ManifestError, YamlError, documents};
+use setpoint_manifests::{AdmissionWebhook, Install, KustomizeError, ManifestError, YamlError, documents};
 
-use super::Operator;
 use super::webhooks::secret_name;
+use super::{Operator, parts};
 use crate::webhook::AnyVersions;
 use crate::webhook::certificates::Source;
 use crate::{Kind, Webhook, rbac};
@@ -19,12 +20,14 @@ pub(super) enum WriteError {
     Manifest(#[from] ManifestError),
     #[error("{0}")]
     Yaml(#[from] YamlError),
+    #[error("{0}")]
+    Kustomize(#[from] KustomizeError),
     #[error("cannot write {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
 }
 
-/// [`Operator::install`].
-pub(super) fn install(operator: &Operator, namespace: String) -> Install {
+/// [`Operator::install`], with metrics that are `secure` or not.
+pub(super) fn install(operator: &Operator, namespace: String, secure: bool) -> Install {
     let tag = operator.version.as_deref().unwrap_or("latest");
     let image = operator.image.clone().unwrap_or_else(|| format!("{}:{tag}", operator.name));
     let mut install = Install::new(operator.name.clone(), namespace, image);
@@ -42,8 +45,12 @@ pub(super) fn install(operator: &Operator, namespace: String) -> Install {
         let local = install.local.entry(install.namespace.clone()).or_default();
         local.extend(&rbac::certificates(&secret_name(&operator.name)));
     }
+    install.egress = operator.egress.iter().map(egress_value).collect();
     if let Some(scope) = &operator.scope {
         install.scope = rbac::scope(scope);
+    }
+    if secure {
+        parts::secure_metrics(operator, &mut install);
     }
     // The kubelet waits for both graces, of reconciles and of tasks, and for the events.
     let grace = u32::try_from(operator.grace.as_secs()).unwrap_or(u32::MAX);
@@ -71,6 +78,11 @@ fn crd_value(crd: &CustomResourceDefinition) -> Value {
     serde_json::to_value(crd).expect("a CustomResourceDefinition is JSON")
 }
 
+#[expect(clippy::expect_used, reason = "a k8s-openapi type has only string keys and no failing serializer")]
+fn egress_value(rule: &NetworkPolicyEgressRule) -> Value {
+    serde_json::to_value(rule).expect("a rule is JSON")
+}
+
 /// Kinds that the operator reconciles and that neither Kubernetes has built in nor the operator declares a
 /// CRD for: probably forgotten, so `manifests` says so.
 pub(super) fn undeclared_crds(operator: &Operator) -> Vec<String> {
@@ -91,14 +103,10 @@ pub(super) fn undeclared_crds(operator: &Operator) -> Vec<String> {
     missing
 }
 
-/// Writes `install.yaml` and each object's own file into `directory`, which is created if needed: CRDs below
-/// `crds`, the others named after kind and name. Gives the paths written.
+/// Writes `install.yaml` and a folder for kustomize into `directory`, which is created if needed. Gives the paths written.
 pub(super) fn write(install: &Install, directory: &Path) -> Result<Vec<PathBuf>, WriteError> {
-    let objects = install.objects()?;
-    let mut files = vec![(PathBuf::from("install.yaml"), documents(&objects)?)];
-    for object in &objects {
-        files.push((file_name(object), documents([object])?));
-    }
+    let mut files = install.kustomize()?;
+    files.insert("install.yaml".to_owned(), documents(&install.objects()?)?);
     let mut written = Vec::new();
     for (name, text) in files {
         let path = directory.join(name);
@@ -109,18 +117,4 @@ pub(super) fn write(install: &Install, directory: &Path) -> Result<Vec<PathBuf>,
         written.push(path);
     }
     Ok(written)
-}
-
-fn file_name(object: &Value) -> PathBuf {
-    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let name = text("/metadata/name");
-    match kind.as_str() {
-        "customresourcedefinition" => PathBuf::from("crds").join(format!("{name}.yaml")),
-        // One in each watched namespace.
-        "role" | "rolebinding" => {
-            PathBuf::from(format!("{kind}-{}-{name}.yaml", text("/metadata/namespace")))
-        }
-        _ => PathBuf::from(format!("{kind}-{name}.yaml")),
-    }
 }
