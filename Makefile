@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test lint build deny bench bench-apiserver clients conformance conformance-record fuzz clean
+.PHONY: demo test lint build deny bench bench-apiserver book clients conformance conformance-record fuzz clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -24,6 +24,10 @@ build:
 # Licences and advisories. Needs cargo-deny: cargo install cargo-deny.
 deny:
 	$(CARGO) deny check
+
+# Renders docs/ to target/book/index.html. Needs mdbook: cargo install mdbook.
+book:
+	mdbook build
 
 bench:
 	$(CARGO) bench --package setpoint-benches --bench start

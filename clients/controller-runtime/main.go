@@ -105,9 +105,10 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-func prepare(ctx context.Context, api client.Client) error {
+// sites is the definition of the kind that the operator is for.
+func sites() *apiextensionsv1.CustomResourceDefinition {
 	preserve := true
-	definition := &apiextensionsv1.CustomResourceDefinition{
+	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "sites.clients.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: groupVersion.Group,
@@ -129,6 +130,10 @@ func prepare(ctx context.Context, api client.Client) error {
 			}},
 		},
 	}
+}
+
+func prepare(ctx context.Context, api client.Client) error {
+	definition := sites()
 	if err := api.Create(ctx, definition); err != nil {
 		return fmt.Errorf("definition: %w", err)
 	}

@@ -1,10 +1,16 @@
 //! Logs of containers, commands in them and connections to them: requests that the agent of the pod's node answers.
 
+mod carrier;
+mod channels;
 mod exec;
+mod forward;
+mod port_channels;
 mod port_forward;
 mod proxy;
 mod spdy;
-mod web_socket;
+mod streams;
+mod terminal;
+mod upgrade;
 
 use std::sync::Arc;
 

@@ -59,6 +59,6 @@ pub use in_process::InProcess;
 pub use kubelet::{
     Connection, ContainerRef, ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions,
 };
-pub use server::{ApiServer, Builder, FirstUses, ResourceName};
+pub use server::{ApiServer, Builder, FirstUses, KUBECONFIG_CONTEXT, ResourceName};
 pub use store::OpenError;
 pub use webhooks::{WebhookAnswer, WebhookServer};

@@ -30,6 +30,8 @@ use crate::store::{Change, Expect, Key, LogLimits, OpenError, Store};
 use crate::tokens::Tokens;
 use crate::webhooks::WebhookServer;
 
+/// The context of each [kubeconfig](ApiServer::kubeconfig), by which one is told from those of other clusters.
+pub const KUBECONFIG_CONTEXT: &str = "setpoint";
 /// The namespaces of a fresh cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -249,10 +251,10 @@ impl ApiServer {
         };
         let ca = STANDARD.encode(self.ca_pem()?);
         Ok(json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "setpoint",
+            "apiVersion": "v1", "kind": "Config", "current-context": KUBECONFIG_CONTEXT,
             "clusters": [{"name": "setpoint", "cluster": {"server": url, "certificate-authority-data": ca}}],
             "users": [{"name": "setpoint-admin", "user": {"token": token}}],
-            "contexts": [{"name": "setpoint", "context": {"cluster": "setpoint", "user": "setpoint-admin", "namespace": "default"}}],
+            "contexts": [{"name": KUBECONFIG_CONTEXT, "context": {"cluster": "setpoint", "user": "setpoint-admin", "namespace": "default"}}],
         })
         .to_string())
     }

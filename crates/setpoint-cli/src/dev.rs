@@ -235,11 +235,10 @@ async fn attend(
         if inside { format!("https://127.0.0.1:{}", address.port()) } else { format!("https://{address}") };
     let text =
         running.cluster.api().kubeconfig(&url).map_err(|error| DevError::Cluster(error.to_string()))?;
-    write_private(&kubeconfig, &text).map_err(|source| DevError::Unusable {
-        path: kubeconfig.clone(),
-        option: "--kubeconfig",
-        source,
-    })?;
+    let unusable = |source| DevError::Unusable { path: kubeconfig.clone(), option: "--kubeconfig", source };
+    write_kubeconfig(&kubeconfig, &text).map_err(unusable)?;
+    // Where the user named a place, nothing is left that leads to a cluster that is gone.
+    let _named = options.kubeconfig.as_ref().map(|_| Written { path: kubeconfig.clone(), text });
     if let Some((program, arguments)) = options.command.split_first() {
         let mut command = Command::new(program);
         command.args(arguments).env("KUBECONFIG", &kubeconfig).kill_on_drop(true);
@@ -365,6 +364,34 @@ fn quoted(text: &str) -> String {
 /// An address in the only form that there is.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "it must be ADDR:PORT with an IP address, such as 127.0.0.1:6443".to_owned())
+}
+
+/// A file that goes with the cluster, unless somebody wrote to it meanwhile.
+struct Written {
+    path: PathBuf,
+    text: String,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let file = fs::metadata(&self.path).is_ok_and(|metadata| metadata.is_file());
+        if file && fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes the kubeconfig, in place of nothing but another one of an embedded cluster: other clusters' access may be all that a file holds.
+fn write_kubeconfig(path: &Path, text: &str) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        let there = fs::read(path)?;
+        let ours = serde_json::from_slice::<serde_json::Value>(&there)
+            .is_ok_and(|config| config["current-context"] == setpoint_apiserver::KUBECONFIG_CONTEXT);
+        if !there.is_empty() && !ours {
+            return Err(io::Error::other("the file holds something else than a kubeconfig of setpoint"));
+        }
+    }
+    write_private(path, text)
 }
 
 /// Writes a file that only its owner can read: it has a token of an administrator.

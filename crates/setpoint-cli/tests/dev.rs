@@ -236,7 +236,7 @@ fn relative_paths_hold_in_every_folder() {
             if refused(&output) {
                 return;
             }
-            let there = fs::canonicalize(place.path().join(expected)).unwrap();
+            let there = fs::canonicalize(place.path()).unwrap().join(expected);
             assert_eq!(text(&output.stdout).trim(), there.to_str().unwrap(), "{}", text(&output.stderr));
         }
     }
@@ -246,11 +246,38 @@ fn relative_paths_hold_in_every_folder() {
     let mut process = place.dev(&arguments).current_dir(place.path()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
     let export = lines.find(|line| line.contains("export ")).unwrap();
-    kill(Pid::from_raw(process.id().cast_signed()), Signal::SIGTERM).unwrap();
-    process.wait().unwrap();
     let script = format!("{export}; cd /; cat \"$KUBECONFIG\"");
     let output = place.command("sh", &["-c", &script]).output().unwrap();
+    kill(Pid::from_raw(process.id().cast_signed()), Signal::SIGTERM).unwrap();
+    process.wait().unwrap();
     contains(&text(&output.stdout), &["certificate-authority-data"]);
+}
+
+#[test]
+fn a_kubeconfig_replaces_nothing_else_and_goes_with_its_cluster() {
+    let place = Place::new();
+    let file = place.path().join("config");
+    let name = file.display().to_string();
+    let around =
+        |script: &str| place.dev(&["--nodes", "hollow", "--kubeconfig", &name, "--", "sh", "-c", script]);
+    let production = "apiVersion: v1\nkind: Config\ncurrent-context: production\n";
+    fs::write(&file, production).unwrap();
+    let line = complaint(around("true"));
+    contains(
+        &line,
+        &[&name, "something else than a kubeconfig of setpoint", "choose another with --kubeconfig"],
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), production);
+
+    // One that a killed cluster left is replaced.
+    fs::remove_file(&file).unwrap();
+    let output = around("cp \"$KUBECONFIG\" kept").current_dir(place.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!file.exists(), "it led to a cluster that is gone");
+    fs::copy(place.path().join("kept"), &file).unwrap();
+    let output = around("echo >> \"$KUBECONFIG\"").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(file.exists(), "somebody has written to it");
 }
 
 /// What a command of an ordinary user beside root is run with, when the tests run as root.

@@ -56,6 +56,37 @@ fn links_lead_to_files() {
     }
 }
 
+/// The book has each page of `docs/` in its table of contents, once, and its pages lead to nothing outside of it: the rendered book stands alone.
+#[test]
+fn the_book_is_whole() {
+    let docs = std::fs::canonicalize(root().join("docs")).unwrap();
+    let contents = docs.join("SUMMARY.md");
+    let links = |document: &Path| -> Vec<PathBuf> {
+        let text = read(document);
+        let targets = text.split("](").skip(1).map(|link| link.split([')', '#']).next().unwrap().to_owned());
+        let targets = targets.filter(|target| !target.is_empty() && !target.starts_with("http"));
+        targets
+            .map(|target| std::fs::canonicalize(document.parent().unwrap().join(target)).unwrap())
+            .collect()
+    };
+    let mut listed = links(&contents);
+    listed.sort();
+    let pages = documents().into_iter().map(|path| std::fs::canonicalize(path).unwrap());
+    let mut pages: Vec<_> = pages.filter(|path| path.starts_with(&docs) && *path != contents).collect();
+    pages.sort();
+    assert_eq!(listed, pages, "docs/SUMMARY.md and the pages in docs/");
+    for page in pages {
+        for target in links(&page) {
+            let page = page.display();
+            assert!(
+                target.starts_with(&docs),
+                "{page}: {} is not in the book; name its path in words",
+                target.display()
+            );
+        }
+    }
+}
+
 /// The words that begin with `--`.
 fn options(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));

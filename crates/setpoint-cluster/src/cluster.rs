@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::aggregation::RoleAggregation;
 use crate::controllers::Controllers;
-use crate::endpoints::ServiceEndpoints;
+use crate::endpoints::{EndpointsMirror, ServiceEndpoints};
 use crate::garbage::{GarbageCollector, Graph};
 use crate::hollow::HollowRuntime;
 use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
@@ -200,6 +200,7 @@ fn built_in(api: &ApiServer, volumes: &Path) -> Controllers {
         .when_used("", "pods", scheduler::controller())
         .when_used("apps", "statefulsets", statefulset::controller())
         .when_used("", "services", ServiceEndpoints::controller())
+        .when_used("", "endpoints", EndpointsMirror::controller())
         .when_used("", "persistentvolumeclaims", ClaimBinder::controller(volumes.to_owned()))
         .when_used("", "persistentvolumes", VolumeReclaimer::controller(volumes.to_owned()))
         .when_used("", "namespaces", NamespaceLifecycle::controller(api.clone()))

@@ -51,13 +51,25 @@ impl Reconciler for NamespaceDefaults {
             ..ObjectMeta::default()
         };
         let account = ServiceAccount { metadata: metadata("default"), ..ServiceAccount::default() };
-        cx.apply(account).unowned().adopt().await?;
+        put_back(cx, account).await?;
         let ca = ConfigMap {
             metadata: metadata(ROOT_CA),
             data: Some([("ca.crt".to_owned(), self.api.ca_pem()?)].into()),
             ..ConfigMap::default()
         };
-        cx.apply(ca).unowned().adopt().await?;
+        put_back(cx, ca).await?;
         Ok(Action::await_change())
     }
+}
+
+/// Applies `object`, unless it is on its way out: its end leads here again.
+async fn put_back<K>(cx: &Context<Namespace>, object: K) -> Result<()>
+where
+    K: Object<DynamicType: Default>,
+{
+    let there = cx.get::<K>(Key::of(&object)).await?;
+    if there.is_none_or(|there| there.meta().deletion_timestamp.is_none()) {
+        cx.apply(object).unowned().adopt().await?;
+    }
+    Ok(())
 }

@@ -377,3 +377,23 @@ async fn a_quota_says_what_there_is_and_gives_back_what_goes() {
     used("0").await;
     create::<Secret>(&client, json!({"metadata": {"name": "b"}})).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_root_ca_comes_back_when_its_last_holder_lets_go() {
+    let cluster = cluster().await;
+    let configs: Api<ConfigMap> = api(&cluster.client());
+    let name = "kube-root-ca.crt";
+    let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    let held = configs.patch(name, &PatchParams::default(), &Patch::Merge(hold)).await.unwrap();
+    configs.delete(name, &DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(600)).await;
+    let still = configs.get(name).await.unwrap();
+    assert_eq!(still.uid(), held.uid());
+    let free = json!({"metadata": {"finalizers": null}});
+    configs.patch(name, &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
+    eventually("a new ConfigMap", async || match configs.get_opt(name).await {
+        Ok(Some(made)) if made.uid() != held.uid() => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}

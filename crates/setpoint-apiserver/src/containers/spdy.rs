@@ -1,4 +1,4 @@
-//! The part of SPDY/3.1 that port-forward needs, which kubectl carries inside a WebSocket: frames in, frames out
+//! The part of SPDY/3.1 that `exec`, `attach` and `portforward` need: frames in, frames out
 //! (<https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/>). Pure.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};

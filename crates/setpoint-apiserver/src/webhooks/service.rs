@@ -1,7 +1,5 @@
-//! From a Service to an address that can be called (`k8s.io/apiserver/pkg/util/proxy.ResolveCluster`).
-//!
-//! A ready endpoint is preferred to the Service's own address: what answers is the same, and an endpoint needs nobody who routes
-//! cluster addresses.
+//! From a Service to an address that can be called (`k8s.io/apiserver/pkg/util/proxy.ResolveEndpoint`, which kube-apiserver takes with
+//! `--enable-aggregator-routing`): a ready endpoint, which needs nobody who routes cluster addresses.
 
 use serde_json::Value;
 
@@ -61,7 +59,8 @@ fn resolve<'a>(
             return Ok((address.to_owned(), number));
         }
     }
-    Ok((text("clusterIP").to_owned(), port))
+    // Its own address would lead out of this machine where no node routes it.
+    Err(format!("no endpoints available for service {name:?}"))
 }
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ready_endpoint_is_preferred() {
+    fn a_ready_endpoint_is_called() {
         let service = json!({"metadata": {"name": "hook"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7",
             "ports": [{"port": 443, "name": "https"}]}});
         let slice = |ready: bool| {
@@ -81,7 +80,7 @@ mod tests {
         let (gone, there) = (slice(false), slice(true));
         let of = |port, slices: &[&Value]| resolve(&service, port, slices.iter().copied());
         assert_eq!(of(443, &[&gone, &there]), Ok(("10.244.0.9".to_owned(), 9443)));
-        assert_eq!(of(443, &[&gone]), Ok(("10.96.0.7".to_owned(), 443)));
+        assert_eq!(of(443, &[&gone]), Err("no endpoints available for service \"hook\"".to_owned()));
         assert_eq!(of(80, &[&there]), Err("no service port 80 found for service \"hook\"".to_owned()));
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use setpoint_apiserver::{
     ContainerRef, ExecExit, ExecOptions, ExecSession, Identity, Kubelet, KubeletError, LogOptions,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -151,8 +153,10 @@ async fn logs_and_commands_go_to_the_agent_of_the_node() {
             .body(Full::default())
             .unwrap()
     };
-    let spdy = client.answer(ask("SPDY/3.1", "command=3")).await.expect(400);
-    assert!(spdy["message"].as_str().unwrap().contains("SPDY"), "{spdy:#}");
+    let none = client.answer(ask("SPDY/3.1", "command=3")).await.expect(400);
+    assert!(none["message"].as_str().unwrap().contains("none of the offered protocols"), "{none:#}");
+    let unknown = client.answer(ask("gopher", "command=3")).await.expect(400);
+    assert!(unknown["message"].as_str().unwrap().contains("cannot upgrade to \"gopher\""), "{unknown:#}");
     let wrong = client.answer(ask("SPDY/3.1", "command=3&container=x")).await.expect(400);
     assert_eq!(
         wrong["message"], "container x is not valid for pod a",
@@ -190,6 +194,96 @@ async fn logs_and_commands_go_to_the_agent_of_the_node() {
         panic!("the server closes at the end")
     };
     assert_eq!(u16::from(close.code), 1000);
+}
+
+/// A frame of SPDY/3.1.
+fn spdy_frame(first: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap() | u32::from(flags) << 24;
+    [&first.to_be_bytes()[..], &length.to_be_bytes(), payload].concat()
+}
+
+/// The opening of a stream, its headers in a stored block: the first of a connection begins the compression.
+fn spdy_open(stream: u32, kind: &str) -> Vec<u8> {
+    let mut headers = 1_u32.to_be_bytes().to_vec();
+    for part in ["streamtype", kind] {
+        headers.extend(u32::try_from(part.len()).unwrap().to_be_bytes());
+        headers.extend(part.as_bytes());
+    }
+    let mut payload = [&stream.to_be_bytes()[..], &[0; 6]].concat();
+    if stream == 1 {
+        payload.extend([0x78, 0xbb, 0, 0, 0, 0]);
+    }
+    let length = u16::try_from(headers.len()).unwrap();
+    payload.push(0);
+    payload.extend(length.to_le_bytes());
+    payload.extend((!length).to_le_bytes());
+    payload.extend(headers);
+    payload.extend([0, 0, 0, 0xff, 0xff]);
+    spdy_frame(0x8003_0001, 0, &payload)
+}
+
+#[tokio::test]
+async fn commands_over_spdy() {
+    let api = server();
+    let client = Client::admin(&api);
+    client.post(PODS, &pod("a")).await.expect(201);
+    client.post(&format!("{PODS}/a/binding"), &binding("n1")).await.expect(201);
+    api.set_kubelet("n1", Arc::new(Echo));
+    let ask = |query: &str| {
+        Request::post(format!("{PODS}/a/exec?command=echo&{query}"))
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .header("x-stream-protocol-version", "v5.channel.k8s.io")
+            .header("x-stream-protocol-version", "v4.channel.k8s.io")
+            .body(Full::default())
+            .unwrap()
+    };
+    let response = client.send(ask("command=3&stdin=true&stdout=true")).await;
+    assert_eq!(response.status(), 101);
+    assert_eq!(response.headers()["upgrade"], "SPDY/3.1");
+    assert_eq!(response.headers()["x-stream-protocol-version"], "v4.channel.k8s.io");
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    let (error, stdin, stdout) = (1_u32, 3, 5);
+    stream.write_all(&spdy_open(error, "error")).await.unwrap();
+    stream.write_all(&spdy_open(stdin, "stdin")).await.unwrap();
+    stream.write_all(&spdy_frame(0x8003_0006, 0, &7_u32.to_be_bytes())).await.unwrap();
+    stream.write_all(&spdy_open(stdout, "stdout")).await.unwrap();
+    // The end of the input comes with its last bytes.
+    stream.write_all(&spdy_frame(stdin, 1, b"hello")).await.unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.unwrap();
+
+    let (mut rest, mut data, mut control, mut ended) =
+        (said.as_slice(), BTreeMap::new(), Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let word = |at: usize| u32::from_be_bytes(rest[at..at + 4].try_into().unwrap());
+        let (first, flags, length) = (word(0), rest[4], (word(4) & 0x00ff_ffff) as usize);
+        if first >> 31 == 1 {
+            control.push((first & 0xffff, word(8)));
+        } else {
+            data.entry(first).or_insert_with(Vec::new).extend_from_slice(&rest[8..8 + length]);
+            ended.extend((flags == 1).then_some(first));
+        }
+        rest = &rest[8 + length..];
+    }
+    // Replies to the openings, and to the ping.
+    assert_eq!(control, [(2, error), (2, stdin), (6, 7), (2, stdout)]);
+    assert_eq!(data[&stdout], b"hello");
+    assert_eq!(ended, [error, stdout]);
+    let ending: Value = serde_json::from_slice(&data[&error]).unwrap();
+    assert_eq!(
+        (&ending["reason"], &ending["details"]["causes"][0]["message"]),
+        (&json!("NonZeroExitCode"), &json!("3"))
+    );
+
+    // A client that never opens what it announced is let go.
+    tokio::time::pause();
+    let response = client.send(ask("command=3&stdin=true&stdout=true")).await;
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    stream.write_all(&spdy_open(error, "error")).await.unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.unwrap();
+    assert_eq!(said.get(..4), Some(&0x8003_0002_u32.to_be_bytes()[..]), "one stream was accepted");
 }
 
 #[tokio::test(start_paused = true)]

@@ -103,9 +103,15 @@ impl Dev {
     }
 
     /// Starts a command that goes on until it is dropped.
-    #[expect(clippy::disallowed_methods, reason = "a read with a time limit from a pipe")]
     pub fn start_command(&self, command: &str) -> Running {
-        let mut process = self.command(&words(command)).stderr(Stdio::inherit()).spawn().unwrap();
+        self.start_command_with(command, &[])
+    }
+
+    /// [`Self::start_command`] with more environment.
+    #[expect(clippy::disallowed_methods, reason = "a read with a time limit from a pipe")]
+    pub fn start_command_with(&self, command: &str, environment: &[(&str, &str)]) -> Running {
+        let mut command = self.command(&words(command));
+        let mut process = command.envs(environment.iter().copied()).stderr(Stdio::inherit()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || {

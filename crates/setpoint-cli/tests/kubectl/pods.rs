@@ -66,7 +66,24 @@ fn logs_and_commands() {
     assert_eq!(std::fs::read_to_string(back).unwrap(), "and back\n");
     dev.start_command("attach talk -c main").line(&["line "]);
 
-    a_terminal(&dev);
+    a_terminal(&dev, "");
+    over_spdy(&dev);
+}
+
+/// As kubectl spoke before WebSockets, and as client-go's `NewSPDYExecutor` does.
+fn over_spdy(dev: &Dev) {
+    let spdy = [("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")];
+    let zeros = "0".repeat(3_000_000);
+    let counted = dev.run_with("exec -i talk -c main -- wc -c", &zeros, &spdy);
+    assert_eq!(text(&counted.stdout).trim(), "3000000", "{}", text(&counted.stderr));
+    let produced = dev.run_with("exec talk -c main -- sh -c 'yes | head -c 3000000'", "", &spdy);
+    assert_eq!(produced.stdout.len(), 3_000_000, "{}", text(&produced.stderr));
+    let failed = dev.run_with("exec talk -c main -- sh -c 'echo out; echo err >&2; exit 7'", "", &spdy);
+    assert_eq!((failed.status.code(), text(&failed.stdout).as_str()), (Some(7), "out\n"));
+    contains(&text(&failed.stderr), &["err", "command terminated with exit code 7"]);
+    contains(&text(&dev.run_with("exec talk -c main -- nope", "", &spdy).stderr), &["nope"]);
+    dev.start_command_with("attach talk -c main", &spdy).line(&["line "]);
+    a_terminal(dev, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false ");
 }
 
 const WEB: &str = r#"
@@ -130,6 +147,14 @@ fn connections_to_ports() {
     assert!(said.is_empty(), "{said:?}");
     drop(forward);
 
+    let spdy = [("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false")];
+    let mut forward = dev.start_command_with("port-forward pod/web :8080", &spdy);
+    let web = local(&forward.line(&["Forwarding from 127.0.0.1:", "-> 8080"]));
+    for number in 0..20 {
+        contains(&ask(web, &format!("/{number}")), &["200 OK", &format!("asked: GET /{number} HTTP/1.1")]);
+    }
+    drop(forward);
+
     let mut service = dev.start_command("port-forward service/web :80");
     let web = local(&service.line(&["Forwarding from 127.0.0.1:"]));
     contains(&ask(web, "/through-the-service"), &["asked: GET /through-the-service"]);
@@ -148,13 +173,14 @@ fn connections_to_ports() {
     );
 }
 
-/// `exec -it` in a terminal that `script` makes: its size and the status arrive.
-fn a_terminal(dev: &Dev) {
+/// `exec -it` in a terminal that `script` makes, with more environment: its size and the status arrive.
+fn a_terminal(dev: &Dev, environment: &str) {
     // The command may run before the client has told its size.
     let script = "for i in $(seq 200); do test \"$(stty size)\" = \"0 0\" || break; sleep 0.05; done; test -t 0 && stty size; exit 4";
     let line = dev.shell_line(&format!("exec -it talk -c main -- sh -c '{script}'"));
-    let output =
-        Command::new("script").args(["-qec", &format!("stty rows 33 cols 77; {line}"), "/dev/null"]).output();
+    let output = Command::new("script")
+        .args(["-qec", &format!("stty rows 33 cols 77; {environment}{line}"), "/dev/null"])
+        .output();
     let Ok(output) = output else {
         println!("skipped: no script in PATH to make a terminal");
         return;

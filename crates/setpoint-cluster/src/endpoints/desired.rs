@@ -59,7 +59,7 @@ fn slice(service: &Service, number: usize, ports: &[PortKey], endpoints: &[Endpo
     }
     EndpointSlice {
         metadata: ObjectMeta {
-            name: Some(slice_name(service, number)),
+            name: Some(slice_name(&service.metadata, number)),
             namespace: service.namespace(),
             labels: Some(labels),
             ..ObjectMeta::default()
@@ -80,12 +80,12 @@ fn slice(service: &Service, number: usize, ports: &[PortKey], endpoints: &[Endpo
     }
 }
 
-/// `service-xxxxx`, where the suffix follows from the Service's UID and the slice's number: the same after
-/// a restart, so that a slice is never made twice, and another one for a Service that is made again.
-fn slice_name(service: &Service, number: usize) -> String {
-    let digest = Sha256::digest(format!("{}/{number}", service.uid().unwrap_or_default()));
+/// `owner-xxxxx`, where the suffix follows from the owner's UID and the slice's number: the same after
+/// a restart, so that a slice is never made twice, and another one for an owner that is made again.
+pub(super) fn slice_name(owner: &ObjectMeta, number: usize) -> String {
+    let digest = Sha256::digest(format!("{}/{number}", owner.uid.as_deref().unwrap_or_default()));
     let suffix = name_characters(&digest[..5]);
-    format!("{}-{suffix}", service.name_any())
+    format!("{}-{suffix}", owner.name.as_deref().unwrap_or_default())
 }
 
 /// The Endpoints object of `service`. Terminating pods are left out, as upstream does, unless the Service
