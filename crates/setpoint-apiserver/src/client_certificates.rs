@@ -18,14 +18,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
-use x509_parser::oid_registry::{Oid, asn1_rs::oid};
-use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::certificates::CertificateError;
+use crate::distinguished_name::{COMMON_NAME, Name, ORGANIZATION, UID};
 use crate::identity::Identity;
 
-/// The attribute of a subject that is the user's uid (upstream: `dataclasses.UIDOID`).
-const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The authorities whose certificates name users.
@@ -68,13 +66,14 @@ impl Clients {
         if self.verifier.verify_client_cert(leaf, others, time).is_err() {
             return Shown::Wrong;
         }
-        let Ok((_, parsed)) = X509Certificate::from_der(leaf) else { return Shown::Wrong };
-        let subject = parsed.subject();
-        let names = texts(subject.iter_common_name());
+        let Ok(([], parsed)) = X509Certificate::from_der(leaf) else { return Shown::Wrong };
+        let Some(subject) = Name::read(parsed.subject().as_raw()) else { return Shown::Wrong };
         // Of several, the last counts, as in Go's `pkix.Name`.
-        let Some(name) = names.into_iter().rfind(|name| !name.is_empty()) else { return Shown::Nothing };
-        let groups = texts(subject.iter_organization());
-        let uid = texts(subject.iter_by_oid(&UID));
+        let name = subject.all(COMMON_NAME).last().unwrap_or_default();
+        if name.is_empty() {
+            return Shown::Nothing;
+        }
+        let groups = subject.all(ORGANIZATION).map(str::to_owned);
         let digest = Sha256::digest(leaf);
         let digest = digest.iter().fold(String::new(), |mut text, byte| {
             // Writing to a String never fails.
@@ -82,15 +81,11 @@ impl Clients {
             text
         });
         let mut identity = Identity::new(name, groups);
-        identity.uid = uid.into_iter().next().unwrap_or_default();
+        identity.uid = subject.all(UID).next().unwrap_or_default().to_owned();
         identity.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={digest}")]);
         let end = parsed.validity().not_after.timestamp();
         Shown::User { identity, until: Timestamp::from_second(end).unwrap_or(Timestamp::MAX) }
     }
-}
-
-fn texts<'a>(values: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>) -> Vec<String> {
-    values.filter_map(|value| value.as_str().ok()).map(str::to_owned).collect()
 }
 
 /// The handshake's part: asks for a certificate and accepts any whose key the client has.

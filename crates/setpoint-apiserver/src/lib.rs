@@ -25,7 +25,11 @@ mod custom;
 mod deadline;
 mod discovery;
 mod dispatch;
+mod distinguished_name;
 mod events;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod https;
 mod identity;
 mod impersonation;

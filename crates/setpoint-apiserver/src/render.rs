@@ -1,18 +1,18 @@
 //! Answers in the form that was asked for (`k8s.io/apiserver/pkg/endpoints/handlers/response.go`).
 
+mod large;
 mod negotiation;
 
-use std::io::Write;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use flate2::{Compression, write::GzEncoder};
+use futures::{Stream, stream};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use self::large::{Item, Items, gzip};
 use crate::body::Body;
 use crate::catalog::Resource;
 use crate::protobuf;
@@ -73,23 +73,18 @@ impl Form {
         }
     }
 
-    fn response(&self, code: u16, body: Bytes) -> Response<Body> {
-        let media = match self.encoding {
+    fn media(&self) -> &'static str {
+        match self.encoding {
             Encoding::Json => "application/json",
             Encoding::Yaml => "application/yaml",
             Encoding::Protobuf => protobuf::MEDIA_TYPE,
-        };
+        }
+    }
+
+    fn response(&self, code: u16, body: Bytes) -> Response<Body> {
+        let media = self.media();
         if self.gzip && body.len() > GZIP_FROM {
-            let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-            // Writing to memory does not fail; if it did, the answer would go out as it is.
-            if encoder.write_all(&body).is_ok()
-                && let Ok(compressed) = encoder.finish()
-            {
-                let mut response = respond(code, media, Body::from(Bytes::from(compressed)));
-                response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-                response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
-                return response;
-            }
+            return compressed(code, media, stream::iter([body]));
         }
         respond(code, media, Body::from(body))
     }
@@ -142,7 +137,7 @@ impl Form {
     }
 
     /// A list of a resource.
-    pub(crate) fn list(&self, resource: &Resource, page: &ListPage, now: Timestamp) -> Response<Body> {
+    pub(crate) fn list(&self, resource: &Arc<Resource>, page: ListPage, now: Timestamp) -> Response<Body> {
         let mut meta = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.token {
             meta["continue"] = token.as_str().into();
@@ -154,7 +149,12 @@ impl Form {
             meta["remainingItemCount"] = remaining.into();
         }
         if self.is_plain() {
-            return self.response(200, list_json(resource, page, &meta));
+            let items = Items::new(Arc::clone(resource), page, &meta);
+            return match items.whole() {
+                Ok(whole) => self.response(200, whole),
+                Err(pieces) if self.gzip => compressed(200, self.media(), stream::iter(pieces)),
+                Err(pieces) => respond(200, self.media(), Body::stream(stream::iter(pieces))),
+            };
         }
         if self.encoding == Encoding::Protobuf {
             let items = page.items.iter().map(|stored| served(resource, stored));
@@ -287,6 +287,18 @@ fn protobuf_of(value: &Value) -> Bytes {
         .unwrap_or_default()
 }
 
+/// An answer for those who can read gzip.
+fn compressed(
+    code: u16,
+    media: &'static str,
+    body: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response<Body> {
+    let mut response = respond(code, media, Body::stream(gzip(body)));
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}
+
 /// An answer with a body of one media type.
 pub(crate) fn respond(code: u16, media: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
@@ -323,52 +335,6 @@ fn object_json(resource: &Resource, stored: &Stored) -> Bytes {
         return stored.json.clone();
     }
     served(resource, stored).to_string().into()
-}
-
-fn list_json(resource: &Resource, page: &ListPage, meta: &Value) -> Bytes {
-    let size: usize = page.items.iter().map(|item| item.json.len() + 1).sum();
-    let mut body = BytesMut::with_capacity(size + 256);
-    let head = format!(
-        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{meta},\"items\":[",
-        json!(resource.list_kind),
-        json!(resource.api_version()),
-    );
-    body.put_slice(head.as_bytes());
-    for (index, item) in page.items.iter().enumerate() {
-        if index > 0 {
-            body.put_u8(b',');
-        }
-        if resource.custom().is_some() {
-            body.put(object_json(resource, item));
-        } else if let Some(pieces) = item.without_kind().filter(|_| is_served_as_stored(resource, item)) {
-            body.put_u8(b'{');
-            body.put_slice(pieces[0]);
-            body.put_slice(pieces[1]);
-        } else {
-            let object = served(resource, item);
-            // Writing an object of JSON values to memory does not fail.
-            let _ = serde_json::to_writer((&mut body).writer(), &Item { resource, object: &object });
-        }
-    }
-    body.put_slice(b"]}");
-    body.freeze()
-}
-
-/// An item of a list. The list of a built-in kind says what its items are; custom resources, whose items upstream keeps as
-/// they were stored, say it themselves.
-struct Item<'a> {
-    resource: &'a Resource,
-    object: &'a Value,
-}
-
-impl Serialize for Item<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        match self.object {
-            Value::Object(fields) if self.resource.custom().is_none() => serializer
-                .collect_map(fields.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion")),
-            other => other.serialize(serializer),
-        }
-    }
 }
 
 fn partial(object: &Value) -> Value {

@@ -11,10 +11,14 @@
 
 #![allow(clippy::missing_panics_doc, reason = "to panic is how a finding is told")]
 
+mod answers;
+mod certificates;
 mod schemas;
 mod server;
 mod writes;
 
+pub use answers::answers;
+pub use certificates::certificates;
 pub use schemas::{cel, field_sets, schemas};
 pub use server::{pages, request, selectors};
 pub use writes::{apply, bodies, columns, json_patch, merge_patch, protobuf, strategic_patch};
@@ -23,10 +27,12 @@ pub use writes::{apply, bodies, columns, json_patch, merge_patch, protobuf, stra
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their folders in `fuzz/seeds` and files in `fuzz/targets`.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 15] = [
+    ("answers", answers),
     ("apply", apply),
     ("bodies", bodies),
     ("cel", cel),
+    ("certificates", certificates),
     ("columns", columns),
     ("field_sets", field_sets),
     ("json_patch", json_patch),

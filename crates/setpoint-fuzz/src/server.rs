@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::{Method, Request};
@@ -19,8 +21,9 @@ const READ_LIMIT: usize = 4 << 20;
 
 /// A server and what calls it.
 pub(crate) struct Server {
-    runtime: Runtime,
-    service: InProcess,
+    pub(crate) runtime: Runtime,
+    pub(crate) api: ApiServer,
+    pub(crate) service: InProcess,
     requests: u32,
 }
 
@@ -35,10 +38,13 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut Server) -> T) -> T {
 
 impl Server {
     #[expect(clippy::expect_used, reason = "without a server there is nothing to test")]
-    fn new() -> Self {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-        let service = ApiServer::builder().build().service(Identity::admin());
-        let mut server = Self { runtime, service, requests: 0 };
+    pub(crate) fn new() -> Self {
+        // Nobody waits for time to pass.
+        let mut runtime = Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().expect("a runtime can be made");
+        let api = ApiServer::builder().build();
+        let service = api.service(Identity::admin());
+        let mut server = Self { runtime, api, service, requests: 0 };
         for (path, object) in objects() {
             let code = server.send(Method::POST, path, &[JSON], object.to_string().as_bytes());
             assert_eq!(code, 201, "{path} {object}");
@@ -126,12 +132,18 @@ fn objects() -> Vec<(&'static str, Value)> {
         "data": {"k": "v"}});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "x"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    // The smallest that is taken for a request: nobody reads it as long as no user is asked for.
+    let block =
+        STANDARD.encode("-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n");
+    let signing = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "a"},
+        "spec": {"request": block, "signerName": "example.com/signer", "usages": ["client auth"]}});
     vec![
         ("/api/v1/namespaces/default/configmaps", map),
         ("/api/v1/namespaces/default/pods", pod),
         ("/apis/apps/v1/namespaces/default/deployments", deployment),
         ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(&json!([]))),
         ("/apis/fuzz.example.com/v1/namespaces/default/things", custom_object()),
+        ("/apis/certificates.k8s.io/v1/certificatesigningrequests", signing),
     ]
 }
 
@@ -222,7 +234,7 @@ pub fn request(data: &[u8]) {
 }
 
 /// What stands before and after the first `separator`.
-fn split<'a>(data: &'a [u8], separator: &[u8]) -> (&'a [u8], &'a [u8]) {
+pub(crate) fn split<'a>(data: &'a [u8], separator: &[u8]) -> (&'a [u8], &'a [u8]) {
     let at = data.windows(separator.len()).position(|window| window == separator);
     at.map_or((data, &[]), |at| (&data[..at], &data[at + separator.len()..]))
 }

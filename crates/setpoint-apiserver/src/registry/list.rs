@@ -162,6 +162,11 @@ pub(crate) struct ListPage {
     pub(crate) remaining: Option<usize>,
 }
 
+/// How many objects of a list are taken before others have a turn on this thread.
+const SEEN_AT_ONCE: usize = 8192;
+/// The same where a selector has to look into each: about a millisecond.
+pub(super) const READ_AT_ONCE: usize = 256;
+
 impl Registry {
     /// Lists the objects of a namespace, or of all when it is empty.
     pub(crate) async fn list(
@@ -188,7 +193,11 @@ impl Registry {
         let mut next = None;
         // A list of one name is a look-up.
         let single = options.fields.name().is_some() && (!namespace.is_empty() || !resource.namespaced);
-        for (key, stored) in snapshot.range(namespace, start.as_ref()) {
+        let all = options.selects_all();
+        for (seen, (key, stored)) in snapshot.range(namespace, start.as_ref()).enumerate() {
+            if seen % if all { SEEN_AT_ONCE } else { READ_AT_ONCE } == 0 && seen > 0 {
+                tokio::task::yield_now().await;
+            }
             // Whether what follows is selected is not looked at: the next page may turn out empty.
             if options.limit > 0 && items.len() == options.limit && !single {
                 next = Some(key.clone());
@@ -199,7 +208,7 @@ impl Registry {
                 items.push(stored);
             }
         }
-        let remaining = next.as_ref().filter(|_| options.selects_all());
+        let remaining = next.as_ref().filter(|_| all);
         let remaining = remaining.map(|next| snapshot.count(namespace, next));
         if next.is_some() {
             self.store.pin(&resource.storage, &snapshot);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::Registry;
 use super::conversion::{Unreadable, by_webhook};
 use super::fields::check_fields;
-use super::list::ListOptions;
+use super::list::{ListOptions, READ_AT_ONCE};
 use crate::catalog::Resource;
 use crate::status::{Result, Status};
 use crate::store::{Event, EventKind, Stored};
@@ -58,6 +58,7 @@ pub(crate) struct WatchStream {
     options: ListOptions,
     /// Everything up to this revision was delivered, or is not wanted: it may lie in the future.
     position: u64,
+    /// Objects that were there at the start, selected or not, and what follows them.
     initial: Vec<WatchEvent>,
     changed: Receiver<u64>,
     bookmark_at: Instant,
@@ -90,11 +91,8 @@ impl Registry {
         let mut ended = false;
         if from_now {
             position = now.revision;
-            // What has to be converted first is selected by what comes of it.
-            let converts = by_webhook(resource).is_some();
             initial = now
                 .range(namespace, None)
-                .filter(|(_, stored)| converts || options.selects_stored(resource, stored))
                 .map(|(_, stored)| WatchEvent::Object(EventKind::Added, Arc::clone(stored)))
                 .collect();
             if streaming_list && options.bookmarks {
@@ -141,7 +139,10 @@ impl WatchStream {
     async fn next_written(&mut self) -> Option<Vec<WatchEvent>> {
         if !self.initial.is_empty() {
             let initial = std::mem::take(&mut self.initial);
-            return Some(self.converted_initial(initial).await);
+            let initial = self.converted_initial(initial).await;
+            if !initial.is_empty() {
+                return Some(initial);
+            }
         }
         loop {
             if self.ended {
@@ -186,7 +187,7 @@ impl WatchStream {
     /// The objects that are there, in the version of the watch, as far as they are selected then.
     async fn converted_initial(&mut self, initial: Vec<WatchEvent>) -> Vec<WatchEvent> {
         if by_webhook(&self.resource).is_none() {
-            return initial;
+            return self.selected(initial).await;
         }
         let mut rest = Vec::new();
         let mut objects = Vec::new();
@@ -205,6 +206,24 @@ impl WatchStream {
                 .collect(),
             Err(all) => self.end(Unreadable::first_on_read(&all, &self.resource)),
         }
+    }
+
+    /// Those that are selected. All objects of a kind come by here, so others have a turn in between.
+    async fn selected(&self, initial: Vec<WatchEvent>) -> Vec<WatchEvent> {
+        if self.options.selects_all() {
+            return initial;
+        }
+        let mut selected = Vec::new();
+        for (seen, event) in initial.into_iter().enumerate() {
+            if seen % READ_AT_ONCE == 0 && seen > 0 {
+                tokio::task::yield_now().await;
+            }
+            match &event {
+                WatchEvent::Object(_, stored) if !self.options.selects_stored(&self.resource, stored) => {}
+                _ => selected.push(event),
+            }
+        }
+        selected
     }
 
     /// Events in the version of the watch.

@@ -1,12 +1,13 @@
 //! Thousands of watches, most of which nothing happens to, and clients that do not read.
 
 use std::future::Future;
+use std::io::Read;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
 use http::Request;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -141,4 +142,44 @@ async fn a_client_that_does_not_read_costs_little_and_delays_nobody() {
     drop(serving);
     let ends = soon("end of all watches", join_all(idle.iter_mut().map(Watch::next))).await;
     assert!(ends.iter().all(Option::is_none), "a server that is gone says nothing more");
+}
+
+/// Otherwise a hundred lists that nobody reads would be a hundred copies of everything.
+#[tokio::test(start_paused = true)]
+async fn a_large_list_is_made_while_it_is_read() {
+    const OBJECTS: usize = 300;
+    let client = Client::admin(&server());
+    for n in 0..OBJECTS {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n:03}")}, "data": {"a": "x".repeat(2000)}});
+        client.post(MAPS, &map).await.expect(201);
+    }
+    for accept in ["", "gzip"] {
+        let request = Request::get(MAPS).header("accept-encoding", accept).body(Full::default()).unwrap();
+        let response = client.send(request).await;
+        let packed = response.headers().contains_key("content-encoding");
+        assert_eq!(packed, accept == "gzip");
+        let mut body = response.into_body();
+        let mut bytes = Vec::new();
+        let mut largest = 0;
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            largest = largest.max(data.len());
+            bytes.extend_from_slice(&data);
+        }
+        assert!(largest < 80 << 10, "a piece of {largest} bytes");
+        if packed {
+            let mut unpacked = Vec::new();
+            flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).unwrap();
+            bytes = unpacked;
+        }
+        let list: Value = serde_json::from_slice(&bytes).unwrap();
+        let names: Vec<&str> = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!((names.len(), names[0], names[OBJECTS - 1]), (OBJECTS, "m000", "m299"));
+        assert_eq!(list["kind"], "ConfigMapList");
+    }
 }

@@ -11,6 +11,7 @@ use crate::builtin::{
     edit::{list, text},
     go::GoValue,
 };
+use crate::distinguished_name::{Name, ORGANIZATION};
 use crate::object_meta::NameRule;
 
 const USAGES: [&str; 23] = [
@@ -88,25 +89,47 @@ fn signer(errors: &mut Errors, path: &FieldPath, name: &str) {
     }
 }
 
-/// The organizations in a request for a certificate, as base64 of PEM.
+/// The organizations in a request for a certificate, as base64 of PEM. If there are several requests in it, those of all: a signer might read another
+/// one than the first.
 ///
 /// # Errors
 /// Why it is none.
 pub fn organizations(encoded: &str) -> Result<Vec<String>, String> {
-    let der = block(encoded, "CERTIFICATE REQUEST")
-        .ok_or_else(|| "PEM block type must be CERTIFICATE REQUEST".to_owned())?;
-    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
-    let subject = &request.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect())
+    let blocks = blocks(encoded, "CERTIFICATE REQUEST");
+    if blocks.is_empty() {
+        return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
+    }
+    let mut organizations = Vec::new();
+    for der in blocks {
+        let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|why| why.to_string())?;
+        if !rest.is_empty() {
+            return Err("asn1: syntax error: trailing data".to_owned());
+        }
+        let subject = request.certification_request_info.subject.as_raw();
+        let name =
+            Name::read(subject).ok_or_else(|| "asn1: structure error: a subject that is none".to_owned())?;
+        organizations.extend(name.all(ORGANIZATION).map(str::to_owned));
+    }
+    Ok(organizations)
 }
 
 /// The content of the first PEM block of a kind, in base64 of base64.
 fn block(encoded: &str, kind: &str) -> Option<Vec<u8>> {
-    let text = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
-    let (_, rest) = text.split_once(&format!("-----BEGIN {kind}-----"))?;
-    let (body, _) = rest.split_once(&format!("-----END {kind}-----"))?;
-    let body: String = body.split_whitespace().collect();
-    STANDARD.decode(body).ok().filter(|bytes| !bytes.is_empty())
+    blocks(encoded, kind).into_iter().next()
+}
+
+/// The contents of all that can be read.
+fn blocks(encoded: &str, kind: &str) -> Vec<Vec<u8>> {
+    let Some(text) = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
+        return Vec::new();
+    };
+    let (begin, end) = (format!("-----BEGIN {kind}-----"), format!("-----END {kind}-----"));
+    let read = text.split(&begin).skip(1).filter_map(|begun| {
+        let (body, _) = begun.split_once(&end)?;
+        let body: String = body.split_whitespace().collect();
+        STANDARD.decode(body).ok().filter(|bytes| !bytes.is_empty())
+    });
+    read.collect()
 }
 
 /// What a write to /status or /approval may say.

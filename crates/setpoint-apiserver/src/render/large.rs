@@ -1,0 +1,164 @@
+//! Answers of megabytes, made piece by piece while they are sent: neither is all of one in memory, nor does its thread do nothing else.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::{Stream, StreamExt};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::{GZIP_FROM, object_json};
+use crate::body::TURN;
+use crate::catalog::Resource;
+use crate::registry::{ListPage, is_served_as_stored, served};
+
+/// How much is compressed before others have a turn: that takes about as long as to send a [`TURN`].
+const COMPRESSED_AT_ONCE: usize = TURN / 4;
+
+/// A list as JSON, in pieces.
+pub(super) struct Items {
+    resource: Arc<Resource>,
+    page: ListPage,
+    head: Option<String>,
+    /// The first item that is not written yet.
+    next: usize,
+    ended: bool,
+}
+
+impl Items {
+    pub(super) fn new(resource: Arc<Resource>, page: ListPage, meta: &Value) -> Self {
+        let head = format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{meta},\"items\":[",
+            json!(resource.list_kind),
+            json!(resource.api_version()),
+        );
+        Self { resource, page, head: Some(head), next: 0, ended: false }
+    }
+
+    /// All of it at once, unless it is large.
+    pub(super) fn whole(mut self) -> Result<Bytes, Self> {
+        let size: usize = self.page.items.iter().map(|item| item.json.len() + 1).sum();
+        if size > GZIP_FROM { Err(self) } else { Ok(self.piece(size + 256, usize::MAX)) }
+    }
+
+    /// The next `enough` bytes or some more.
+    fn piece(&mut self, capacity: usize, enough: usize) -> Bytes {
+        let mut body = BytesMut::with_capacity(capacity);
+        body.put_slice(self.head.take().unwrap_or_default().as_bytes());
+        while let Some(item) = self.page.items.get(self.next)
+            && body.len() < enough
+        {
+            if self.next > 0 {
+                body.put_u8(b',');
+            }
+            self.next += 1;
+            let resource = &*self.resource;
+            if resource.custom().is_some() {
+                body.put(object_json(resource, item));
+            } else if let Some(pieces) = item.without_kind().filter(|_| is_served_as_stored(resource, item)) {
+                body.put_u8(b'{');
+                body.put_slice(pieces[0]);
+                body.put_slice(pieces[1]);
+            } else {
+                let object = served(resource, item);
+                // Writing an object of JSON values to memory does not fail.
+                let _ = serde_json::to_writer((&mut body).writer(), &Item { resource, object: &object });
+            }
+        }
+        if self.next == self.page.items.len() {
+            body.put_slice(b"]}");
+            self.ended = true;
+        }
+        body.freeze()
+    }
+}
+
+impl Iterator for Items {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        (!self.ended).then(|| self.piece(TURN + TURN / 8, TURN))
+    }
+}
+
+/// An item of a list. The list of a built-in kind says what its items are; custom resources, whose items upstream keeps as
+/// they were stored, say it themselves.
+pub(super) struct Item<'a> {
+    pub(super) resource: &'a Resource,
+    pub(super) object: &'a Value,
+}
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.object {
+            Value::Object(fields) if self.resource.custom().is_none() => serializer
+                .collect_map(fields.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion")),
+            other => other.serialize(serializer),
+        }
+    }
+}
+
+/// Compresses a body, and lets others have a turn meanwhile.
+pub(super) fn gzip(body: impl Stream<Item = Bytes> + Send) -> impl Stream<Item = Bytes> + Send {
+    let encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let parts = body.map(Some).chain(futures::stream::iter([None]));
+    let state = (Box::pin(parts), Bytes::new(), Some(encoder));
+    futures::stream::unfold(state, async |(mut parts, mut rest, mut encoder)| {
+        loop {
+            if rest.is_empty() {
+                match parts.next().await.flatten() {
+                    Some(part) => rest = part,
+                    // Writing to memory does not fail.
+                    None => {
+                        let end = encoder.take()?.finish().unwrap_or_default();
+                        return Some((Bytes::from(end), (parts, rest, encoder)));
+                    }
+                }
+            }
+            let now = rest.split_to(rest.len().min(COMPRESSED_AT_ONCE));
+            let made = encoder.as_mut()?;
+            made.write_all(&now).ok()?;
+            tokio::task::yield_now().await;
+            let made = std::mem::take(made.get_mut());
+            if !made.is_empty() {
+                return Some((Bytes::from(made), (parts, rest, encoder)));
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+    use futures::{FutureExt, stream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn others_have_a_turn_while_what_is_read_again_is_compressed() {
+        let pieces: Vec<Bytes> =
+            (0..40_u32).map(|n| Bytes::from(format!("{n} ").repeat(n as usize * 300))).collect();
+        let plain = pieces.concat();
+        let mut packing = Box::pin(gzip(stream::iter(pieces)));
+        let (mut packed, mut turns) = (Vec::new(), 0);
+        loop {
+            match packing.next().now_or_never() {
+                Some(Some(piece)) => packed.extend_from_slice(&piece),
+                Some(None) => break,
+                None => {
+                    turns += 1;
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        assert!(turns >= plain.len() / COMPRESSED_AT_ONCE, "{turns} turns for {} bytes", plain.len());
+        let mut read = Vec::new();
+        GzDecoder::new(packed.as_slice()).read_to_end(&mut read).unwrap();
+        assert_eq!(read, plain);
+    }
+}
