@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use setpoint_apiserver::{
-    ContainerRef, ExecExit, ExecOptions, ExecSession, Identity, Kubelet, KubeletError, LogOptions,
+    Connection, ContainerRef, ExecExit, ExecOptions, ExecSession, Identity, Kubelet, KubeletError, LogOptions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
@@ -73,6 +74,20 @@ impl Kubelet for Echo {
             exit: exit.boxed(),
         };
         async move { Ok(session) }.boxed()
+    }
+
+    /// Port 80 answers with what it hears; nothing listens on any other.
+    fn dial(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Connection>, KubeletError>> {
+        if address.port() != 80 {
+            let error = KubeletError::Failed(format!("{address} refuses"));
+            return async move { Err(error) }.boxed();
+        }
+        let (ours, theirs) = tokio::io::duplex(64);
+        tokio::spawn(async move {
+            let (mut read, mut write) = tokio::io::split(ours);
+            tokio::io::copy(&mut read, &mut write).await
+        });
+        async move { Ok(Box::new(theirs) as Box<dyn Connection>) }.boxed()
     }
 }
 
@@ -284,6 +299,56 @@ async fn commands_over_spdy() {
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.unwrap();
     assert_eq!(said.get(..4), Some(&0x8003_0002_u32.to_be_bytes()[..]), "one stream was accepted");
+}
+
+/// As the clients for Python and JavaScript forward ports: channels 0 and 1 for the first port, 2 and 3 for the second.
+#[tokio::test]
+async fn ports_over_channels() {
+    let api = server();
+    let client = Client::admin(&api);
+    client.post(PODS, &pod("a")).await.expect(201);
+    client.post(&format!("{PODS}/a/binding"), &binding("n1")).await.expect(201);
+    let status = json!({"status": {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}});
+    client.merge(&format!("{PODS}/a/status"), &status).await.expect(200);
+    api.set_kubelet("n1", Arc::new(Echo));
+    let ask = |query: &str| {
+        Request::get(format!("{PODS}/a/portforward{query}"))
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .header("sec-websocket-protocol", "v4.channel.k8s.io")
+            .body(Full::default())
+            .unwrap()
+    };
+    for (query, why) in
+        [("", "at least 1 port"), ("?ports=80,0", "\"0\" is no port"), ("?ports=x", "\"x\" is no port")]
+    {
+        let refused = client.answer(ask(query)).await.expect(400);
+        assert!(refused["message"].as_str().unwrap().contains(why), "{refused:#}");
+    }
+    let response = client.send(ask("?ports=80,81")).await;
+    assert_eq!(response.headers()["sec-websocket-protocol"], "v4.channel.k8s.io");
+    let upgraded = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    let mut socket = WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await;
+    let mut said = BTreeMap::<u8, Vec<u8>>::new();
+    let hear = async |socket: &mut WebSocketStream<_>, said: &mut BTreeMap<u8, Vec<u8>>| {
+        let message = StreamExt::next(socket).await.unwrap().unwrap().into_data();
+        said.entry(message[0]).or_default().extend_from_slice(&message[1..]);
+    };
+    while said.len() < 4 || said[&3].len() == 2 {
+        hear(&mut socket, &mut said).await;
+    }
+    assert_eq!((&said[&0], &said[&1], &said[&2]), (&vec![80, 0], &vec![80, 0], &vec![81, 0]));
+    assert!(
+        String::from_utf8_lossy(&said[&3]).contains("port 81 of the pod: 10.0.0.1:81 refuses"),
+        "{said:?}"
+    );
+    socket.send(Message::binary(b"\0hello".to_vec())).await.unwrap();
+    while said[&0].len() < 7 {
+        hear(&mut socket, &mut said).await;
+    }
+    assert_eq!(&said[&0][2..], b"hello");
 }
 
 #[tokio::test(start_paused = true)]
