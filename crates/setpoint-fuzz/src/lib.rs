@@ -15,19 +15,21 @@ mod answers;
 mod certificates;
 mod schemas;
 mod server;
+mod streams;
 mod writes;
 
 pub use answers::answers;
 pub use certificates::certificates;
 pub use schemas::{cel, field_sets, schemas};
 pub use server::{pages, request, selectors};
+pub use streams::{spdy, web_sockets};
 pub use writes::{apply, bodies, columns, json_patch, merge_patch, protobuf, strategic_patch};
 
 /// A function that fuzzing feeds.
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their folders in `fuzz/seeds` and files in `fuzz/targets`.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("answers", answers),
     ("apply", apply),
     ("bodies", bodies),
@@ -42,5 +44,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("request", request),
     ("schemas", schemas),
     ("selectors", selectors),
+    ("spdy", spdy),
     ("strategic_patch", strategic_patch),
+    ("web_sockets", web_sockets),
 ];

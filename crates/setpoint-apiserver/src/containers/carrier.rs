@@ -8,7 +8,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::spdy::{Frame, Reader};
+use super::spdy::{Frame, Reader, Writer};
 use super::upgrade::{Connection, Socket, messages};
 
 /// How much is read at a time.
@@ -75,6 +75,15 @@ impl Outgoing {
         match self {
             Self::WebSocket(sink) => sink.send(Message::Binary(bytes)).await.is_ok(),
             Self::Stream(stream) => stream.write_all(&bytes).await.is_ok() && stream.flush().await.is_ok(),
+        }
+    }
+
+    /// Looks whether a client that was sent nothing for a while is still there.
+    pub(super) async fn ping(&mut self) -> bool {
+        match self {
+            Self::WebSocket(sink) => sink.send(Message::Ping(Bytes::new())).await.is_ok(),
+            // Servers number theirs evenly.
+            Self::Stream(_) => self.send(Writer::ping(2)).await,
         }
     }
 

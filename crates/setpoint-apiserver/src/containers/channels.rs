@@ -4,12 +4,13 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::{FutureExt, SinkExt, StreamExt};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::terminal::{Input, Output, PENDING, Terminal, size};
-use super::upgrade::{Socket, messages};
+use super::upgrade::{PING_EVERY, Socket, messages};
 
 /// The protocols, best first. In v5 a channel can be closed by a message.
 pub(super) const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -27,8 +28,13 @@ pub(super) fn terminal(socket: Box<Socket>) -> Terminal {
     let (mut sink, source) = socket.split();
     let (output, mut waiting) = mpsc::channel(PENDING);
     let writing = async move {
-        while let Some(said) = waiting.recv().await {
-            if sink.send(Message::Binary(frame(&said))).await.is_err() {
+        loop {
+            let message = match timeout(PING_EVERY, waiting.recv()).await {
+                Ok(Some(said)) => Message::Binary(frame(&said)),
+                Ok(None) => break,
+                Err(_) => Message::Ping(Bytes::new()),
+            };
+            if sink.send(message).await.is_err() {
                 return;
             }
         }

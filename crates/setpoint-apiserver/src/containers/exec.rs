@@ -75,13 +75,18 @@ pub(crate) async fn attach(call: &mut Call<'_>) -> Result<Response<Body>> {
 fn output(mut log: BoxStream<'static, Bytes>) -> ExecSession {
     let (ours, theirs) = tokio::io::duplex(CHUNK);
     tokio::spawn(async move {
-        let mut ours = ours;
-        while let Some(piece) = log.next().await {
-            // The client is gone.
-            if ours.write_all(&piece).await.is_err() {
-                return;
+        let (mut read, mut write) = tokio::io::split(ours);
+        let copying = async {
+            while let Some(piece) = log.next().await {
+                if write.write_all(&piece).await.is_err() {
+                    return;
+                }
             }
-        }
+        };
+        // Nothing is ever written at the other end: there is something to read when it is dropped, even if the container says nothing.
+        let mut nothing = [0];
+        let gone = read.read(&mut nothing);
+        select(std::pin::pin!(copying), std::pin::pin!(gone)).await;
     });
     let exit = std::future::ready(Ok(ExecExit { code: 0 })).boxed();
     ExecSession { stdin: None, stdout: Some(Box::new(theirs)), stderr: None, resize: None, exit }
@@ -108,7 +113,13 @@ async fn run(connection: Connection, session: ExecSession, options: &ExecOptions
             give(said, &mut stdin, resize.as_ref()).await;
         }
     };
-    let serving = std::pin::pin!(async { futures::join!(outputs, writing) });
+    let outputs = std::pin::pin!(outputs);
+    let serving = std::pin::pin!(async {
+        // A client that takes no more ends the session, even if the command has nothing to say and takes no input.
+        if let Either::Left(((), writing)) = select(outputs, writing).await {
+            writing.await;
+        }
+    });
     // The end of the command ends the session; so does a client that goes away.
     if let Either::Left((_, inputs)) = select(serving, std::pin::pin!(inputs)).await {
         // The client closes when it has read all. Without waiting for that, what it still types could cost it the end.

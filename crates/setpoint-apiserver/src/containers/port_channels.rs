@@ -6,13 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use futures::future::{join_all, select};
+use futures::future::{Either, join_all, select};
 use futures::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::forward::{Forward, PENDING};
-use super::upgrade::{Socket, messages};
+use super::upgrade::{PING_EVERY, Socket, messages};
 use crate::kubelet::Kubelet;
 use crate::request::Query;
 use crate::status::{Result, Status};
@@ -62,8 +63,13 @@ pub(super) async fn run(socket: Box<Socket>, kubelet: Arc<dyn Kubelet>, address:
         drop(frames);
     };
     let writing = async {
-        while let Some(frame) = waiting.recv().await {
-            if sink.send(Message::Binary(frame)).await.is_err() {
+        loop {
+            let message = match timeout(PING_EVERY, waiting.recv()).await {
+                Ok(Some(frame)) => Message::Binary(frame),
+                Ok(None) => break,
+                Err(_) => Message::Ping(Bytes::new()),
+            };
+            if sink.send(message).await.is_err() {
                 return;
             }
         }
@@ -82,7 +88,13 @@ pub(super) async fn run(socket: Box<Socket>, kubelet: Arc<dyn Kubelet>, address:
             }
         }
     };
-    let serving = std::pin::pin!(async { futures::join!(outputs, writing) });
+    let (outputs, writing) = (std::pin::pin!(outputs), std::pin::pin!(writing));
+    let serving = std::pin::pin!(async {
+        // A client that takes no more ends it, even if the ports have nothing to say and take no input.
+        if let Either::Left(((), writing)) = select(outputs, writing).await {
+            writing.await;
+        }
+    });
     select(serving, std::pin::pin!(reading)).await;
 }
 

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::agent;
 use super::carrier::carry;
 use super::forward::{Forward, PENDING};
 use super::port_channels;
 use super::spdy::{Frame, Writer};
-use super::upgrade::{Connection, Protocols, handshake};
+use super::upgrade::{Connection, PING_EVERY, Protocols, handshake};
 use crate::body::Body;
 use crate::dispatch::Call;
 use crate::kubelet::Kubelet;
@@ -63,12 +65,24 @@ struct Pair {
     data: Option<u32>,
 }
 
+/// A connection as its client's frames reach it.
+struct Open {
+    /// What the client sends; `None` after the end of it.
+    input: Option<mpsc::Sender<Bytes>>,
+    forward: AbortHandle,
+}
+
 async fn run(connection: Connection, kubelet: Arc<dyn Kubelet>, address: IpAddr) {
     let (mut incoming, mut outgoing) = carry(connection);
     let (frames, mut waiting) = mpsc::channel::<Bytes>(PENDING);
     let writing = async move {
-        while let Some(frame) = waiting.recv().await {
-            if !outgoing.send(frame).await {
+        loop {
+            let there = match timeout(PING_EVERY, waiting.recv()).await {
+                Ok(Some(frame)) => outgoing.send(frame).await,
+                Ok(None) => return,
+                Err(_) => outgoing.ping().await,
+            };
+            if !there {
                 return;
             }
         }
@@ -76,11 +90,14 @@ async fn run(connection: Connection, kubelet: Arc<dyn Kubelet>, address: IpAddr)
     let reading = async move {
         let mut writer = Writer::default();
         let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
-        let mut inputs: BTreeMap<u32, mpsc::Sender<Bytes>> = BTreeMap::new();
+        // When the client is gone its connections go with it, whether their ports have said everything or not.
+        let mut forwards = JoinSet::new();
+        let mut open: BTreeMap<u32, Open> = BTreeMap::new();
         while let Some(frame) = incoming.next().await {
             let answer = match frame {
                 Frame::Open { stream, headers, .. } => {
-                    inputs.retain(|_, input| !input.is_closed());
+                    while forwards.try_join_next().is_some() {}
+                    open.retain(|_, open| !open.forward.is_finished());
                     let get = |wanted: &str| {
                         headers
                             .iter()
@@ -88,7 +105,7 @@ async fn run(connection: Connection, kubelet: Arc<dyn Kubelet>, address: IpAddr)
                             .map_or("", |(_, value)| value.as_str())
                     };
                     let known = matches!(get("streamtype"), "error" | "data");
-                    if !known || inputs.len() >= MOST || pairs.len() >= MOST {
+                    if !known || open.len() >= MOST || pairs.len() >= MOST {
                         Some(Writer::refuse(stream))
                     } else {
                         let id = get("requestid").to_owned();
@@ -102,7 +119,6 @@ async fn run(connection: Connection, kubelet: Arc<dyn Kubelet>, address: IpAddr)
                         if let Pair { port: Some(port), error: Some(error), data: Some(data) } = *pair {
                             pairs.remove(&id);
                             let (input, bytes) = mpsc::channel(PENDING);
-                            inputs.insert(data, input);
                             let address = SocketAddr::new(address, port);
                             let forward = Forward {
                                 kubelet: Arc::clone(&kubelet),
@@ -115,7 +131,11 @@ async fn run(connection: Connection, kubelet: Arc<dyn Kubelet>, address: IpAddr)
                             if frames.send(writer.reply(stream)).await.is_err() {
                                 return;
                             }
-                            tokio::spawn(forward.run(bytes, frames.clone()));
+                            let forward = forwards.spawn(forward.run(bytes, frames.clone()));
+                            // A second one of the same number takes the place of the first.
+                            if let Some(first) = open.insert(data, Open { input: Some(input), forward }) {
+                                first.forward.abort();
+                            }
                             None
                         } else {
                             Some(writer.reply(stream))
@@ -123,18 +143,22 @@ async fn run(connection: Connection, kubelet: Arc<dyn Kubelet>, address: IpAddr)
                     }
                 }
                 Frame::Data { stream, data, fin } => {
-                    // A port that reads nothing holds its client up, and the client's other connections.
-                    let taken = match inputs.get(&stream) {
-                        Some(input) if !data.is_empty() => input.send(data).await.is_ok(),
-                        _ => true,
-                    };
-                    if fin || !taken {
-                        inputs.remove(&stream);
+                    if let Some(open) = open.get_mut(&stream) {
+                        // A port that reads nothing holds its client up, and the client's other connections.
+                        let taken = match &open.input {
+                            Some(input) if !data.is_empty() => input.send(data).await.is_ok(),
+                            _ => true,
+                        };
+                        if fin || !taken {
+                            open.input = None;
+                        }
                     }
                     None
                 }
                 Frame::Reset { stream } => {
-                    inputs.remove(&stream);
+                    if let Some(open) = open.remove(&stream) {
+                        open.forward.abort();
+                    }
                     None
                 }
                 Frame::Ping { id } => Some(Writer::ping(id)),

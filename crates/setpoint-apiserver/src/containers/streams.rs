@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::carrier::{Frames, Outgoing, carry};
 use super::spdy::{Frame, Writer};
 use super::terminal::{Input, Output, PENDING, Terminal, size};
-use super::upgrade::Connection;
+use super::upgrade::{Connection, PING_EVERY};
 use crate::kubelet::ExecOptions;
 
 /// The protocol: v4 sends how the command ended as a `Status`. Every client since Kubernetes 1.4 offers it.
@@ -161,10 +161,17 @@ async fn write(
             let control = std::pin::pin!(async {
                 if answering { controls.recv().await } else { std::future::pending().await }
             });
-            match select(output, control).await {
-                Either::Left((output, _)) => Either::Left(output),
-                Either::Right((control, _)) => Either::Right(control),
+            match timeout(PING_EVERY, select(output, control)).await {
+                Ok(Either::Left((output, _))) => Some(Either::Left(output)),
+                Ok(Either::Right((control, _))) => Some(Either::Right(control)),
+                Err(_) => None,
             }
+        };
+        let Some(next) = next else {
+            if !outgoing.ping().await {
+                return;
+            }
+            continue;
         };
         let frame = match next {
             Either::Left(None) => break,

@@ -1,6 +1,7 @@
 //! The switch from HTTP to a WebSocket, or to SPDY/3.1 (`k8s.io/apimachinery/pkg/util/httpstream`).
 
 use std::future::{Future, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::SplitStream;
@@ -12,13 +13,20 @@ use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::body::Body;
 use crate::dispatch::Call;
 use crate::status::{Result, Status};
 
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// How often a client that is sent nothing is pinged: one that is gone without a word is noticed when it cannot be written to.
+pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
+/// The most bytes of a message: clients send what one read of theirs gave, 32 KiB at most.
+const LONGEST: usize = 1 << 20;
+/// How much is read at once. Each socket has a buffer of this size.
+const READ: usize = 16 << 10;
 
 const WEB_SOCKET: &str = "websocket";
 const SPDY: &str = "SPDY/3.1";
@@ -115,7 +123,11 @@ impl Accepted {
             let Ok(upgraded) = hyper::upgrade::on(&mut upgrade).await else { return };
             let stream = TokioIo::new(upgraded);
             then(if web_socket {
-                let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+                let config = WebSocketConfig::default()
+                    .read_buffer_size(READ)
+                    .max_message_size(Some(LONGEST))
+                    .max_frame_size(Some(LONGEST));
+                let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
                 Connection::WebSocket(Box::new(socket))
             } else {
                 Connection::Spdy(stream)

@@ -14,5 +14,6 @@ mod network;
 mod objects;
 mod pods;
 mod races;
+mod streams;
 mod watches;
 mod webhooks;
