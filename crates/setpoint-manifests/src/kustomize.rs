@@ -73,7 +73,7 @@ impl Install {
         for (folder, files) in folders {
             let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
             written.insert(format!("{folder}/kustomization.yaml"), listing("Kustomization", &names)?);
-            top.push_str(&format!("- ../{folder}\n"));
+            top.extend(["- ../", folder, "\n"]);
             for (name, objects) in &files {
                 written.insert(format!("{folder}/{name}"), documents(objects)?);
             }
@@ -82,7 +82,7 @@ impl Install {
         top.push_str("# Optional parts: take away the '#' before those that you want.\n");
         top.push_str(if any { "components:\n" } else { "#components:\n" });
         for Component { folder, file, about, chosen, object } in components {
-            top.push_str(&format!("# {about}\n{}- ../{folder}\n", if chosen { "" } else { "#" }));
+            top.extend(["# ", about, "\n", if chosen { "" } else { "#" }, "- ../", folder, "\n"]);
             written.insert(format!("{folder}/kustomization.yaml"), listing("Component", &[file])?);
             written.insert(format!("{folder}/{file}"), document(&object)?);
         }

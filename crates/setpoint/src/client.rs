@@ -12,15 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, header};
+use http_body::Body as _;
 use kube::client::{Body, ClientBuilder};
 use setpoint_clock::Entropy;
 use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-use crate::Metrics;
+use tracing::Instrument as _;
+
 use crate::election::Fence;
 use crate::metrics::ClientMetrics;
+use crate::{Metrics, traces};
 
 mod deadline;
 mod retry;
@@ -176,10 +179,17 @@ impl Stack {
         let method = request.method().clone();
         let stream = is_stream(&request);
         let start = Instant::now();
-        let result = self.retried(request, stream).await;
+        let sent = request.body().size_hint().exact();
+        let span = traces::request(&request, &self.host);
+        let result = self.retried(request, stream).instrument(span.clone()).await;
+        traces::answered(&span, &result);
         let code = result.as_ref().ok().map(|response| response.status().as_u16());
         let elapsed = (!stream).then(|| start.elapsed());
         self.metrics.request(code, method.as_str(), &self.host, elapsed);
+        if !stream {
+            let received = result.as_ref().ok().and_then(|response| response.body().size_hint().exact());
+            self.metrics.sizes(method.as_str(), &self.host, sent, received);
+        }
         result
     }
 
@@ -209,6 +219,7 @@ impl Stack {
             self.metrics.retried(answer.code(), method.as_str(), &self.host);
             tokio::time::sleep(delay).await;
             attempt += 1;
+            tracing::Span::current().record("http.request.resend_count", attempt);
         }
     }
 

@@ -42,6 +42,7 @@ mod rights;
 mod runtime;
 mod selector;
 mod store;
+mod traces;
 mod webhook;
 
 pub use action::{Action, minutes, seconds};

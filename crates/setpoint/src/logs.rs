@@ -67,6 +67,36 @@ pub fn init_logs(level: &str, format: LogFormat, clock: Clock) -> Result<(), Log
     Ok(())
 }
 
+/// The same beside another layer, which has a filter of its own.
+#[cfg(feature = "otlp")]
+pub(crate) fn init_logs_beside<L>(
+    level: &str,
+    format: LogFormat,
+    clock: Clock,
+    beside: L,
+) -> Result<(), LogError>
+where
+    L: tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync + 'static,
+{
+    use tracing_subscriber::fmt::layer;
+    use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+
+    let filter = filter(level)?;
+    let registry = tracing_subscriber::registry().with(beside);
+    let lines = layer().with_writer(std::io::stderr);
+    let _ = match format {
+        LogFormat::Plain => {
+            let lines = lines.with_timer(ClockTime(clock)).with_ansi(std::io::stderr().is_terminal());
+            tracing::subscriber::set_global_default(registry.with(lines.with_filter(filter)))
+        }
+        LogFormat::Json => {
+            let lines = lines.fmt_fields(JsonFields::new()).event_format(JsonLines { clock });
+            tracing::subscriber::set_global_default(registry.with(lines.with_filter(filter)))
+        }
+    };
+    Ok(())
+}
+
 fn filter(level: &str) -> Result<EnvFilter, LogError> {
     let bad = |reason: String| LogError::Level { level: level.to_owned(), reason };
     let bare = !level.contains(['=', ',']);

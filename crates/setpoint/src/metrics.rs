@@ -138,6 +138,10 @@ impl Observer for Metrics {
         self.series(controller, |series| series.finished(ended, took));
     }
 
+    fn watch_started(&self, kind: &Kind) {
+        self.0.watches.declare(kind);
+    }
+
     fn watch_event(&self, kind: &Kind) {
         self.0.watches.event(kind);
     }

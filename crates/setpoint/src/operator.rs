@@ -32,6 +32,7 @@ mod changes;
 mod cluster;
 mod diagnosis;
 mod endpoint;
+mod guard;
 mod install;
 mod lead;
 mod lifecycle;

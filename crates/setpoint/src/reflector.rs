@@ -151,6 +151,7 @@ impl<T: Object> Reflector<T> {
     pub(crate) async fn run(mut self) {
         let mut next = Next::List;
         let mut back_off = BackOff::default();
+        self.observer.watch_started(self.cache.kind());
         loop {
             let begun = Instant::now();
             let streams = next == Next::Watch || self.streams;

@@ -76,6 +76,8 @@ pub trait Observer: Send + Sync + 'static {
     fn reconcile_started(&self, _controller: &str) {}
     /// A worker has ended a reconcile.
     fn reconcile_finished(&self, _controller: &str, _ended: Reconciled, _took: Duration) {}
+    /// A watch is about to begin.
+    fn watch_started(&self, _kind: &Kind) {}
     /// A watch delivered an event, or a list was taken.
     fn watch_event(&self, _kind: &Kind) {}
     /// A watch had to be started again.

@@ -29,7 +29,7 @@ pub use self::admission::{Defaulter, Validator};
 pub use self::certificates::Certificates;
 pub use self::request::{AdmissionRequest, Operation, User};
 pub use self::review::Review;
-pub(crate) use self::server::serve;
+pub(crate) use self::server::{Handler, reviews, serve};
 pub use self::service::Webhooks;
 pub(crate) use self::versions::AnyVersions;
 pub use self::versions::{ConversionError, Spoke, Versions, VersionsError};

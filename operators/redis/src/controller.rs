@@ -8,8 +8,10 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node as NodeObject, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyPort};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use setpoint::{
     Action, Cleanup, Context, Controller, Error, Event, Key, Object, Operator, Reconciler, Refused, Result,
@@ -25,7 +27,7 @@ use crate::metrics::ClusterMetrics;
 use crate::observe::{
     Command, Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload,
 };
-use crate::render::{self, Identity, Passwords, Scripts, TEMPLATE_HASH};
+use crate::render::{self, Identity, PORT, Passwords, Scripts, TEMPLATE_HASH};
 use crate::settings::{Problem, Settings, same_size};
 use crate::status::{Report, status};
 
@@ -63,9 +65,19 @@ pub fn operator() -> Operator {
 
 /// The operator, with sessions from `dial`.
 pub fn operator_with(dial: Arc<dyn Dial>) -> Operator {
-    let operator = Operator::new("redis-operator").crd::<RedisCluster>();
+    let operator = Operator::new("redis-operator").crd::<RedisCluster>().egress(servers());
     let metrics = ClusterMetrics::register(operator.metrics());
     operator.controller(controller(Monitors::new(dial), metrics))
+}
+
+/// The operator looks at the servers themselves, so a NetworkPolicy of it has to let it.
+fn servers() -> NetworkPolicyEgressRule {
+    let redis = NetworkPolicyPort {
+        port: Some(IntOrString::Int(i32::from(PORT))),
+        protocol: Some("TCP".to_owned()),
+        ..NetworkPolicyPort::default()
+    };
+    NetworkPolicyEgressRule { ports: Some(vec![redis]), ..NetworkPolicyEgressRule::default() }
 }
 
 fn controller(monitors: Monitors, metrics: ClusterMetrics) -> Controller<RedisClusters> {

@@ -119,14 +119,12 @@ fn every_file_is_listed_somewhere() {
 fn what_is_not_chosen_is_one_character_away() {
     let files = install().kustomize().unwrap();
     let top = &files["default/kustomization.yaml"];
-    let uncommented: String = top
+    let uncommented: Vec<&str> = top
         .lines()
-        .map(|line| {
-            format!("{}\n", line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
-        })
+        .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
         .collect();
     let mut all = files.clone();
-    all.insert("default/kustomization.yaml".to_owned(), uncommented);
+    all.insert("default/kustomization.yaml".to_owned(), uncommented.join("\n"));
     let mut chosen = install();
     (chosen.network_policy, chosen.service_monitor) = (true, true);
     assert_eq!(sorted(build(&all, "default")), sorted(chosen.objects().unwrap()));

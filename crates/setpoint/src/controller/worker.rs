@@ -16,7 +16,7 @@ use crate::report::Journal;
 use crate::store::Payload;
 use crate::{
     Action, Context, Ended, Error, Event, Key, ObjectRef, Patch, Reconciled, Reconciler, Report, Result,
-    Retry, Runtime,
+    Retry, Runtime, traces,
 };
 
 /// Runs one key at a time, each in a task of its own.
@@ -86,13 +86,15 @@ impl<R: Reconciler> Worker<R> {
             name = key.name,
             reconcile_id = id
         );
+        traces::causes(&span, &causes.kept);
         let observer = self.runtime.observer();
         observer.reconcile_started(self.name());
         let (begun, began) = (Instant::now(), self.runtime.clock().now());
         let journal = Arc::new(Mutex::new(Journal::default()));
         let pass = self.guarded(popped, id.clone(), Arc::clone(&journal));
-        let (outcome, ended, failed) = pass.instrument(span).await;
+        let (outcome, ended, failed) = pass.instrument(span.clone()).await;
         let error = failed.as_ref().map(|failed| failed.text.clone());
+        traces::ended(&span, ended, error.as_deref());
         let times = self.runtime.failures().note(&self.identity.name, &key, error.clone());
         if let Some(failed) = failed {
             self.warn(&key, failed, times, outcome == Outcome::Terminal, &journal);

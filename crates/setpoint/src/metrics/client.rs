@@ -12,12 +12,18 @@ type Labels = Vec<(&'static str, String)>;
 /// Upper bounds of request times in seconds, as client-go's adapter in component-base has them.
 const REQUEST_BUCKETS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
+/// Upper bounds of bodies in bytes, as client-go's adapter has them.
+const SIZE_BUCKETS: [f64; 11] =
+    [64.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
+
 /// What the client stack reports. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ClientMetrics {
     requests: Family<Labels, Counter>,
     durations: Family<Labels, Histogram, fn() -> Histogram>,
     retries: Family<Labels, Counter>,
+    request_sizes: Family<Labels, Histogram, fn() -> Histogram>,
+    response_sizes: Family<Labels, Histogram, fn() -> Histogram>,
 }
 
 impl ClientMetrics {
@@ -26,6 +32,8 @@ impl ClientMetrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             retries: Family::default(),
+            request_sizes: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
+            response_sizes: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
         };
         registry.register(
             "rest_client_requests",
@@ -42,6 +50,16 @@ impl ClientMetrics {
             "Requests to the API server that were sent again",
             this.retries.clone(),
         );
+        registry.register(
+            "rest_client_request_size_bytes",
+            "Bodies of requests to the API server",
+            this.request_sizes.clone(),
+        );
+        registry.register(
+            "rest_client_response_size_bytes",
+            "Bodies of the API server's answers",
+            this.response_sizes.clone(),
+        );
         this
     }
 
@@ -51,6 +69,17 @@ impl ClientMetrics {
         if let Some(elapsed) = elapsed {
             let labels = vec![("verb", method.to_owned()), ("host", host.to_owned())];
             self.durations.get_or_create(&labels).observe(seconds(elapsed));
+        }
+    }
+
+    /// How many bytes a request had, and its answer; `None` for streams.
+    pub(crate) fn sizes(&self, method: &str, host: &str, request: Option<u64>, response: Option<u64>) {
+        let labels = vec![("verb", method.to_owned()), ("host", host.to_owned())];
+        if let Some(bytes) = request {
+            self.request_sizes.get_or_create(&labels).observe(bytes as f64);
+        }
+        if let Some(bytes) = response {
+            self.response_sizes.get_or_create(&labels).observe(bytes as f64);
         }
     }
 

@@ -37,8 +37,11 @@ const ENDS: [Reconciled; 6] = [
     Reconciled::TimedOut,
 ];
 
-/// Value of the label `result`. controller-runtime's fourth value, `requeue`, belongs to a field that it has
-/// deprecated and that [`crate::Action`] does not have.
+/// controller-runtime's fourth value of the label `result`: of a field that it has deprecated and that [`crate::Action`]
+/// does not have, so it stays 0, for dashboards that look for it.
+const REQUEUE: &str = "requeue";
+
+/// Value of the label `result`.
 fn result(ended: Reconciled) -> &'static str {
     match ended {
         Reconciled::Success => "success",
@@ -174,6 +177,8 @@ impl Families {
         let priority = |value: &str| -> Labels {
             vec![("name", name.to_owned()), ("controller", name.to_owned()), ("priority", value.to_owned())]
         };
+        let requeued: Labels = vec![("controller", name.to_owned()), ("result", REQUEUE.to_owned())];
+        drop(self.reconcile_total.get_or_create(&requeued));
         self.max_concurrent.get_or_create(&controller).set(max_concurrent as i64);
         Series {
             results: ENDS.map(|ended| {

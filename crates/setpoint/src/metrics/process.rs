@@ -41,6 +41,21 @@ impl Collector for Process {
             )?;
             ConstCounter::new(seconds).encode(family)?;
         }
+        let numbers = [
+            ("process_virtual_memory_bytes", "Virtual memory size in bytes", virtual_bytes()),
+            ("process_max_fds", "Maximum number of open file descriptors", max_files()),
+            (
+                "process_start_time_seconds",
+                "Start time of the process since unix epoch in seconds",
+                start_seconds(),
+            ),
+        ];
+        for (name, help, value) in numbers {
+            if let Some(value) = value {
+                let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+                ConstGauge::new(value).encode(family)?;
+            }
+        }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
             let family = encoder.encode_descriptor(
                 "process_open_fds",
@@ -62,11 +77,32 @@ fn resident_bytes() -> Option<i64> {
     line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok().map(|kilobytes| kilobytes * 1024)
 }
 
-/// Fields `utime` and `stime` of proc(5): the 14th and 15th, counted after the name in parentheses, which may
-/// itself contain spaces.
+/// Fields `utime` and `stime`.
 fn cpu_seconds() -> Option<f64> {
+    Some((stat(14)? + stat(15)?) / TICKS_PER_SECOND)
+}
+
+/// Field `vsize`.
+fn virtual_bytes() -> Option<f64> {
+    stat(23)
+}
+
+/// Field `starttime`, in ticks after the machine's start, which `/proc/stat` has as `btime`.
+fn start_seconds() -> Option<f64> {
+    let machine = fs::read_to_string("/proc/stat").ok()?;
+    let boot: f64 = machine.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(boot + stat(22)? / TICKS_PER_SECOND)
+}
+
+/// The soft limit, the fourth word of its line in `/proc/self/limits`.
+fn max_files() -> Option<f64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
+    line.split_whitespace().nth(3)?.parse().ok()
+}
+
+/// A field of `/proc/self/stat` by its number in proc(5), of those after the name in parentheses.
+fn stat(number: usize) -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+    stat.rsplit_once(')')?.1.split_whitespace().nth(number - 3)?.parse().ok()
 }

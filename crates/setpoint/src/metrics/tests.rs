@@ -17,6 +17,7 @@ async fn every_series_of_a_controller_starts_at_zero() {
         "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 0",
         "controller_runtime_reconcile_total{controller=\"website\",result=\"error\"} 0",
         "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue_after\"} 0",
+        "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue\"} 0",
         "controller_runtime_reconcile_errors_total{controller=\"website\"} 0",
         "controller_runtime_terminal_reconcile_errors_total{controller=\"website\"} 0",
         "controller_runtime_reconcile_panics_total{controller=\"website\"} 0",
@@ -74,6 +75,7 @@ async fn a_reconcile_shows_while_it_runs_and_after() {
         lines(&text, "controller_runtime_reconcile_total{"),
         [
             "controller_runtime_reconcile_total{controller=\"website\",result=\"error\"} 1",
+            "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue\"} 0",
             "controller_runtime_reconcile_total{controller=\"website\",result=\"requeue_after\"} 0",
             "controller_runtime_reconcile_total{controller=\"website\",result=\"success\"} 1",
         ]
@@ -117,11 +119,20 @@ fn two_operators_do_not_share_series() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_process_has_memory_and_files() {
+fn the_process_has_memory_files_and_a_start() {
     let text = Metrics::new().encode();
-    assert_eq!(lines(&text, "process_resident_memory_bytes ").len(), 1, "{text}");
-    assert_eq!(lines(&text, "process_open_fds ").len(), 1, "{text}");
-    assert_eq!(lines(&text, "process_cpu_seconds_total ").len(), 1, "{text}");
+    let value = |name: &str| -> f64 {
+        let found = lines(&text, &format!("{name} "));
+        assert_eq!(found.len(), 1, "{name} in\n{text}");
+        found[0].rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    assert!(value("process_max_fds") >= value("process_open_fds"));
+    assert!(value("process_cpu_seconds_total") >= 0.0);
+    // Started today, after the machine was; the machine's own clock is what it is compared with.
+    let now = setpoint_clock::Clock::system().now().as_second() as f64;
+    let start = value("process_start_time_seconds");
+    assert!(start <= now + 1.0 && start > now - 24.0 * 3600.0, "{start} {now}");
 }
 
 #[test]
@@ -149,6 +160,7 @@ async fn the_documented_metrics_are_the_served_ones() {
     metrics.controller_started("website", 1);
     metrics.client().request(Some(200), "GET", "example", Some(Duration::ZERO));
     metrics.client().retried(Some(503), "GET", "example");
+    metrics.client().sizes("GET", "example", Some(0), Some(0));
     let kind = Kind::of::<k8s_openapi::api::core::v1::Pod>();
     metrics.watch_event(&kind);
     metrics.watch_restarted(&kind);

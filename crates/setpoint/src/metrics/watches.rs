@@ -32,6 +32,14 @@ impl Watches {
         this
     }
 
+    /// Makes the series of a resource, with the value 0.
+    pub(super) fn declare(&self, kind: &Kind) {
+        let labels = labels(kind);
+        drop(self.events.get_or_create(&labels));
+        drop(self.restarts.get_or_create(&labels));
+        drop(self.undecodable.get_or_create(&labels));
+    }
+
     pub(super) fn event(&self, kind: &Kind) {
         self.events.get_or_create(&labels(kind)).inc();
     }

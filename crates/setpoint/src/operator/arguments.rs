@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::signals::Signals;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
-use crate::{Certificates, Election, Key, Scope, rbac};
+use crate::{Certificates, Election, Key, Scope, rbac, traces};
 
 /// What every operator binary can do.
 #[derive(Debug, Parser)]
@@ -71,13 +71,16 @@ struct Run {
     /// Address of /metrics; 0 for none
     #[arg(long, env = "METRICS_BIND_ADDRESS", default_value = ":8080", value_name = "ADDRESS")]
     metrics_bind_address: String,
+    /// Metrics over TLS, for those only who may read them [default: what the operator says]
+    #[arg(long, env = "METRICS_SECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    metrics_secure: Option<bool>,
     /// Address of /healthz and /readyz; 0 for none
     #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_name = "ADDRESS")]
     health_probe_bind_address: String,
     /// Address of the webhooks, if the operator has any; 0 for none
     #[arg(long, env = "WEBHOOK_BIND_ADDRESS", default_value = ":9443", value_name = "ADDRESS")]
     webhook_bind_address: String,
-    /// Folder with tls.crt and tls.key for the webhooks; without those files the operator makes its own certificate
+    /// Folder with tls.crt and tls.key for the webhooks and secure metrics; without those files the operator makes its own certificate
     #[arg(
         long,
         env = "WEBHOOK_CERT_DIR",
@@ -255,7 +258,9 @@ pub(super) fn main(operator: Operator) -> ExitCode {
 fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
     on_runtime(async {
         let clock = operator.clock.unwrap_or_else(Clock::system);
-        init_logs(&arguments.log_level, arguments.log_format, clock).map_err(|error| error.to_string())?;
+        let logs = (arguments.log_level.as_str(), arguments.log_format, clock);
+        let export = traces::init(&operator.name, operator.version.as_deref(), logs)
+            .map_err(|error| error.to_string())?;
         let mut signals = Signals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
         operator.clock = Some(clock);
         if operator.client.is_none() {
@@ -280,6 +285,7 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         }
         let address = |address: String| (address != "0").then_some(address);
         operator.metrics_address = address(arguments.metrics_bind_address);
+        operator.metrics_secure = arguments.metrics_secure.unwrap_or(operator.metrics_secure);
         operator.health_address = address(arguments.health_probe_bind_address);
         operator.webhook_address = address(arguments.webhook_bind_address);
         // What somebody mounts wins: cert-manager, or OLM.
@@ -290,7 +296,9 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
             operator.webhooks.clear();
             operator.versions.clear();
         }
-        until_signalled(operator, async || signals.next().await).await
+        let result = until_signalled(operator, async || signals.next().await).await;
+        export.stop();
+        result
     })
 }
 

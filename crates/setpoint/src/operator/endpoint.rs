@@ -105,13 +105,23 @@ pub(super) async fn serve(listener: TcpListener, answer: Answer) {
     }
 }
 
-fn respond(request: &Request<Incoming>, answer: &Answer) -> Response<Full<Bytes>> {
+/// The answer to one request.
+pub(super) fn respond(request: &Request<Incoming>, answer: &Answer) -> Response<Full<Bytes>> {
     let (status, content_type, text) = if matches!(*request.method(), Method::GET | Method::HEAD) {
         answer(request.uri().path(), request.uri().query().unwrap_or_default())
     } else {
         (StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: only GET\n".to_owned())
     };
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    response(status, content_type, text)
+}
+
+/// An answer for people.
+pub(super) fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    response(status, TEXT, text)
+}
+
+fn response(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

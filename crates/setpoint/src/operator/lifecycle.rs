@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::diagnosis::{self, chain};
 use super::lead::{self, Work};
 use super::webhooks::{self, Declared};
-use super::{Operator, Task, endpoint};
+use super::{Operator, Task, endpoint, guard};
 use crate::election::{Campaign, Fence};
 use crate::webhook::{AnyVersions, migration};
 use crate::{Health, Metrics, Observer, RequestStack, Result, RetryPolicy, Runtime, Scope, events, rbac};
@@ -117,7 +117,9 @@ pub(super) async fn run(
         webhooks: operator.webhooks(),
         certificates: operator.certificates.clone(),
         objects: webhooks::objects(&operator.name, &operator.webhooks, &operator.converting()),
+        metrics: operator.metrics_secure && operator.metrics_address.is_some(),
     };
+    let secure = declared.metrics;
     let with_webhooks = !declared.webhooks.is_empty();
     if let Some(reason) = operator.fault() {
         return Err(OperatorError::Declaration { reason });
@@ -142,6 +144,7 @@ pub(super) async fn run(
 
     // Endpoints first: a taken port is known before anything is written.
     let mut endpoints = JoinSet::new();
+    let mut guarded = None;
     if let Some(address) = &operator.metrics_address {
         let listener = endpoint::listen(address).await.map_err(|source| OperatorError::Listen {
             address: address.clone(),
@@ -149,8 +152,12 @@ pub(super) async fn run(
             flag: "--metrics-bind-address",
             source,
         })?;
-        endpoints
-            .spawn(endpoint::serve(listener, endpoint::metrics(metrics.clone(), operator.reports.clone())));
+        let answer = endpoint::metrics(metrics.clone(), operator.reports.clone());
+        if secure {
+            guarded = Some((listener, answer));
+        } else {
+            endpoints.spawn(endpoint::serve(listener, answer));
+        }
     }
     if let Some(address) = &operator.health_address {
         let listener = endpoint::listen(address).await.map_err(|source| OperatorError::Listen {
@@ -184,7 +191,7 @@ pub(super) async fn run(
             .deadline(election.timings.request())
     });
     // Certificates are kept by every replica, so their writes don't wait for leadership.
-    let keep = with_webhooks.then(|| RequestStack::new(&metrics, entropy.clone()));
+    let keep = (with_webhooks || secure).then(|| RequestStack::new(&metrics, entropy.clone()));
     let scope = operator.scope.unwrap_or_default();
     let everywhere = scope == Scope::All;
     let mut diagnosing = JoinSet::new();
@@ -229,7 +236,12 @@ pub(super) async fn run(
             let namespace =
                 operator.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
             let observed = (&operator.health, &metrics);
-            Some(webhooks::start(declared, webhook_listener, client, namespace, clock, observed)?)
+            let mut serving =
+                webhooks::start(declared, webhook_listener, client.clone(), namespace, clock, observed)?;
+            if let Some((listener, answer)) = guarded {
+                serving.serve("the metrics' server", listener, false, guard::guarded(answer, client))?;
+            }
+            Some(serving)
         }
     };
     if with_webhooks {

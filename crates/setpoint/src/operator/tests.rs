@@ -74,7 +74,7 @@ fn the_pod_outlives_every_grace() {
 }
 
 #[test]
-fn manifests_are_written_one_file_for_each_object() {
+fn manifests_are_written_as_one_file_and_for_kustomize() {
     let directory = tempfile::tempdir().unwrap();
     let install = Operator::new("config-operator").controller(Controller::new(Config)).install("config");
     let target = directory.path().join("deploy");
@@ -84,13 +84,20 @@ fn manifests_are_written_one_file_for_each_object() {
     assert_eq!(
         names,
         [
+            "default/kustomization.yaml",
             "install.yaml",
-            "namespace-config.yaml",
-            "serviceaccount-config-operator.yaml",
-            "clusterrole-config-operator.yaml",
-            "clusterrolebinding-config-operator.yaml",
-            "service-config-operator-metrics.yaml",
-            "deployment-config-operator.yaml",
+            "manager/kustomization.yaml",
+            "manager/manager.yaml",
+            "manager/metrics_service.yaml",
+            "manager/namespace.yaml",
+            "network-policy/kustomization.yaml",
+            "network-policy/network_policy.yaml",
+            "prometheus/kustomization.yaml",
+            "prometheus/monitor.yaml",
+            "rbac/cluster_role.yaml",
+            "rbac/cluster_role_binding.yaml",
+            "rbac/kustomization.yaml",
+            "rbac/service_account.yaml",
         ]
     );
     let blocked = directory.path().join("file");

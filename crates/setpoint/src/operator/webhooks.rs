@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::OperatorError;
 use crate::webhook::certificates::{Keeper, Served, Source, TargetKind, Targets, watch};
-use crate::webhook::{AnyVersions, Certificates, Webhook, Webhooks, serve};
+use crate::webhook::{AnyVersions, Certificates, Handler, Webhook, Webhooks, reviews, serve};
 use crate::{Health, Metrics};
 
 /// How long webhooks are served after the stop began: until no API server sends more to this replica.
@@ -27,11 +27,14 @@ pub(super) struct Declared {
     pub(super) certificates: Certificates,
     /// The configurations and definitions that name the webhooks.
     pub(super) objects: Vec<(TargetKind, String)>,
+    /// Whether metrics are served with the same certificate.
+    pub(super) metrics: bool,
 }
 
 /// Webhooks that are served, or only kept in certificates where tests ask them without sockets.
 pub(super) struct Serving {
     listening: bool,
+    served: Served,
     stop: CancellationToken,
     tasks: JoinSet<()>,
     keeping: JoinSet<()>,
@@ -59,20 +62,26 @@ pub(super) fn start(
     clock: Clock,
     (health, metrics): (&Health, &Metrics),
 ) -> Result<Serving, OperatorError> {
-    let Declared { name, webhooks, certificates, objects } = declared;
+    let Declared { name, webhooks, certificates, objects, metrics: with_metrics } = declared;
     let own = matches!(certificates.source, Source::Own);
     let served = Served::new(!own);
-    let checked = served.clone();
-    health.readiness("webhooks", move || checked.check());
+    if !webhooks.is_empty() {
+        let checked = served.clone();
+        health.readiness("webhooks", move || checked.check());
+    }
     let service = format!("{name}-webhook");
     let mut keeping = JoinSet::new();
     match certificates.source {
         Source::Own => {
-            let mut names = vec![
-                format!("{service}.{namespace}.svc"),
-                format!("{service}.{namespace}"),
-                format!("{service}.{namespace}.svc.cluster.local"),
+            let services = [
+                (!webhooks.is_empty()).then(|| service.clone()),
+                with_metrics.then(|| format!("{name}-metrics")),
             ];
+            let of_service = |service: String| {
+                ["svc", "", "svc.cluster.local"]
+                    .map(|end| format!("{service}.{namespace}.{end}").trim_end_matches('.').to_owned())
+            };
+            let mut names: Vec<String> = services.into_iter().flatten().flat_map(of_service).collect();
             names.extend(certificates.names);
             let targets = Targets {
                 service: (namespace.clone(), service),
@@ -96,23 +105,17 @@ pub(super) fn start(
             keeping.spawn(async move { watch(&folder, &served, &metrics).await });
         }
     }
-    let stop = CancellationToken::new();
-    let mut tasks = JoinSet::new();
-    let listening = listener.is_some();
+    let mut serving = Serving {
+        listening: listener.is_some(),
+        served,
+        stop: CancellationToken::new(),
+        tasks: JoinSet::new(),
+        keeping,
+    };
     if let Some(listener) = listener {
-        let config = served.config().map_err(|error| OperatorError::Failed {
-            what: "the webhooks' server".to_owned(),
-            reason: error.to_string(),
-        })?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let stop = stop.clone();
-        tasks.spawn(async move {
-            // Connections wait for the certificate in the listener's queue.
-            served.ready().await;
-            serve(listener, acceptor, webhooks, stop).await;
-        });
+        serving.serve("the webhooks' server", listener, true, reviews(webhooks))?;
     }
-    Ok(Serving { listening, stop, tasks, keeping })
+    Ok(serving)
 }
 
 /// The Secret of the own authority.
@@ -121,6 +124,28 @@ pub(super) fn secret_name(operator: &str) -> String {
 }
 
 impl Serving {
+    /// Serves `handler` with the certificate, by HTTP/1.1 and, if `http2`, HTTP/2.
+    pub(super) fn serve(
+        &mut self,
+        what: &str,
+        listener: TcpListener,
+        http2: bool,
+        handler: Handler,
+    ) -> Result<(), OperatorError> {
+        let config = self
+            .served
+            .config(http2)
+            .map_err(|error| OperatorError::Failed { what: what.to_owned(), reason: error.to_string() })?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (served, stop) = (self.served.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            // Connections wait for the certificate in the listener's queue.
+            served.ready().await;
+            serve(listener, acceptor, handler, stop).await;
+        });
+        Ok(())
+    }
+
     /// Stops serving: not before those who ask know that the stop began at `since`.
     pub(super) async fn stop(mut self, since: Instant) {
         if self.listening {

@@ -1,9 +1,11 @@
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{Either, select};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Either, select};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -19,6 +21,10 @@ use tokio_util::sync::CancellationToken;
 use super::Webhooks;
 use super::service::{text, too_large};
 
+/// What answers the requests of a server.
+pub(crate) type Handler =
+    Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Full<Bytes>>> + Send + Sync>;
+
 /// A client that has not shaken hands, or not sent a header or a body by then, is cut off.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections at a time. The API servers keep a few each.
@@ -26,11 +32,19 @@ const CONNECTIONS: usize = 1024;
 /// How long requests that are under way may go on after the stop.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serves the webhooks over TLS until `stop`; then what is under way ends.
+/// The webhooks as a handler.
+pub(crate) fn reviews(webhooks: Webhooks) -> Handler {
+    Arc::new(move |request| {
+        let webhooks = webhooks.clone();
+        async move { respond(request, &webhooks).await }.boxed()
+    })
+}
+
+/// Serves `handler` over TLS until `stop`; then what is under way ends. A panic of it is an answer of that request only.
 pub(crate) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    webhooks: Webhooks,
+    handler: Handler,
     stop: CancellationToken,
 ) {
     let graceful = Arc::new(GracefulShutdown::new());
@@ -52,18 +66,22 @@ pub(crate) async fn serve(
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (acceptor, webhooks, watcher) = (acceptor.clone(), webhooks.clone(), graceful.watcher());
+        let (acceptor, handler, watcher) = (acceptor.clone(), handler.clone(), graceful.watcher());
         connections.spawn(async move {
             let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake of a webhook failed"),
+                Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => return,
             };
             let service = service_fn(move |request| {
-                let webhooks = webhooks.clone();
-                async move { Ok::<_, Infallible>(respond(request, &webhooks).await) }
+                let handler = handler.clone();
+                async move { Ok::<_, Infallible>(isolated(request, &handler).await) }
             });
             let mut builder = auto::Builder::new(TokioExecutor::new());
+            // What was agreed on. Nothing else bounds the time of an HTTP/2 connection that nobody uses.
+            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                builder = builder.http1_only();
+            }
             builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
             builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(PATIENCE * 3));
             let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
@@ -74,6 +92,15 @@ pub(crate) async fn serve(
     drop(listener);
     let Some(graceful) = Arc::into_inner(graceful) else { return };
     drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+}
+
+async fn isolated(request: Request<Incoming>, handler: &Handler) -> Response<Full<Bytes>> {
+    let path = request.uri().path().to_owned();
+    let answer = AssertUnwindSafe(async { handler(request).await }).catch_unwind().await;
+    answer.unwrap_or_else(|_| {
+        tracing::error!(path, "answering a request panicked");
+        text(StatusCode::INTERNAL_SERVER_ERROR, "answering panicked\n".to_owned()).map(Full::new)
+    })
 }
 
 async fn respond(request: Request<Incoming>, webhooks: &Webhooks) -> Response<Full<Bytes>> {

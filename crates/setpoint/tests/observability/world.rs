@@ -4,7 +4,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, ValidationDirective};
 use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint::{Action, Context, Controller, Operator, Reconciler, Result, Review, Webhook};
 use setpoint_apiserver::{ApiServer, Identity};
 
@@ -47,7 +47,7 @@ impl World {
     pub async fn try_apply(&self, object: &Value) -> kube::Result<DynamicObject> {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         let kind = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
-        let api = self.of(&kind, object.namespace().as_deref()).await;
+        let api = self.of(&kind, object.namespace().as_deref());
         let mut params = PatchParams::apply("test").force();
         params.field_validation = Some(ValidationDirective::Strict);
         api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await
@@ -58,15 +58,11 @@ impl World {
         applied.unwrap_or_else(|error| panic!("{} {}: {error}", object["kind"], object["metadata"]["name"]));
     }
 
-    pub async fn of(&self, kind: &GroupVersionKind, namespace: Option<&str>) -> Api<DynamicObject> {
+    fn of(&self, kind: &GroupVersionKind, namespace: Option<&str>) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(kind);
         match namespace {
             Some(namespace) => Api::namespaced_with(self.admin.clone(), namespace, &resource),
             None => Api::all_with(self.admin.clone(), &resource),
         }
-    }
-
-    pub async fn namespace(&self, name: &str) {
-        self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
     }
 }

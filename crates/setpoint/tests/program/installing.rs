@@ -15,16 +15,16 @@ use setpoint_apiserver::{ApiServer, Identity};
 use super::{apply, program, stderr};
 
 /// A server with sockets and its administrator's kubeconfig.
-struct Site {
-    admin: Client,
-    file: PathBuf,
+pub(super) struct Site {
+    pub(super) admin: Client,
+    pub(super) file: PathBuf,
     _directory: tempfile::TempDir,
     _serving: Box<dyn Send>,
     _api: ApiServer,
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let api = ApiServer::builder().build();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
@@ -37,11 +37,11 @@ impl Site {
     }
 
     /// The example operator with this server's kubeconfig. Waits for it; the server has threads of its own.
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         program().args(arguments).arg("--kubeconfig").arg(&self.file).output().unwrap()
     }
 
-    fn websites(&self) -> Api<DynamicObject> {
+    pub(super) fn websites(&self) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("example.com", "v1", "Website");
         Api::namespaced_with(self.admin.clone(), "default", &ApiResource::from_gvk(&kind))
     }
@@ -52,7 +52,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-const SHOP: &str = "apiVersion: example.com/v1\nkind: Website\nmetadata: {name: shop, namespace: default}\nspec: {text: hello}\n";
+pub(super) const SHOP: &str = "apiVersion: example.com/v1\nkind: Website\nmetadata: {name: shop, namespace: default}\nspec: {text: hello}\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_tells_what_would_change_and_changes_nothing() {

@@ -7,6 +7,7 @@
 )]
 
 mod installing;
+mod traces;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -110,7 +111,7 @@ async fn apply(client: &Client, yaml: &str) {
 }
 
 /// Asks until there is an answer, for 20 seconds; then shows what the process wrote.
-async fn until<T>(what: &str, log: &std::path::Path, ask: impl AsyncFn() -> Option<T>) -> T {
+async fn until<T>(what: &str, log: &std::path::Path, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..400 {
         if let Some(answer) = ask().await {
             return answer;

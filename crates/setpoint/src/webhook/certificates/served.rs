@@ -89,13 +89,16 @@ impl Served {
         }
     }
 
-    /// TLS 1.3 or 1.2, HTTP/2 or 1.1.
-    pub(crate) fn config(&self) -> Result<ServerConfig, CertificateError> {
+    /// TLS 1.3 or 1.2; HTTP/1.1, and HTTP/2 if `http2`.
+    pub(crate) fn config(&self, http2: bool) -> Result<ServerConfig, CertificateError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[&version::TLS13, &version::TLS12])?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(self.clone()));
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if http2 {
+            config.alpn_protocols.insert(0, b"h2".to_vec());
+        }
         Ok(config)
     }
 }
