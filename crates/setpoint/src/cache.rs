@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::decode::decode;
 use crate::reflector::Reflector;
 use crate::store::{Listed, Put, Store, Transition, Values, Version};
-use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint};
+use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint, link};
 
 mod freshness;
 mod glance;
@@ -29,7 +29,7 @@ pub(crate) use glance::Glance;
 /// Silence of a watch after which it counts as stuck. Bookmarks come about every 60 s.
 pub(crate) const SILENCE: Duration = Duration::from_secs(150);
 
-/// The index of every cache: objects by the uid of their controller.
+/// The index of every cache: objects by the uid of their controller, or of the owner that they are linked to.
 pub(crate) const CONTROLLER: &str = "metadata.ownerReferences.controller.uid";
 
 /// All caches of a process: one for each kind, representation and selector, shared by all controllers.
@@ -271,7 +271,10 @@ impl<T: Object> Cache<T> {
     fn new(kind: Kind, selector: Selector, partitions: &[Option<String>]) -> Self {
         let controller: Values<T> = Arc::new(|object: &T| {
             let owners = object.meta().owner_references.iter().flatten();
-            owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+            let owners =
+                owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str());
+            let linked = link::of(object.meta()).map(|link| link.uid);
+            owners.chain(linked).map(str::to_owned).collect()
         });
         let part = |namespace: &Option<String>| {
             let mut store = Store::default();

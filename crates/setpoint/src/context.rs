@@ -192,7 +192,8 @@ impl<O: Object> Context<O> {
         self.known::<K>().by_index(index, value).await
     }
 
-    /// The cached objects whose controller owner reference is the reconciled object, by key.
+    /// The cached objects whose controller owner reference is the reconciled object, by key, and those that are
+    /// [linked](Self::apply_linked) to it.
     pub async fn children<K: Object>(&self) -> Result<Vec<Arc<K>>>
     where
         K::DynamicType: Default,
@@ -215,6 +216,16 @@ impl<O: Object> Context<O> {
         K::DynamicType: Default,
     {
         self.known::<K>().apply(object)
+    }
+
+    /// As [`apply`](Self::apply), for a child that cannot have an owner reference: one in another namespace, or outside namespaces. A label with
+    /// the owner's uid and an annotation with its name tie it instead: `owns` wakes the owner, and [`children`](Self::children) lists it. Garbage collection knows
+    /// nothing of that, so the controller needs a finalizer, whose cleanup deletes it.
+    pub fn apply_linked<K: Object>(&self, object: K) -> Apply<'_, K>
+    where
+        K::DynamicType: Default,
+    {
+        self.known::<K>().apply_linked(object)
     }
 
     /// Creates a child with the controller's owner reference; fails if it exists.

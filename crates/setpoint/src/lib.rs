@@ -27,6 +27,7 @@ mod function;
 mod handlers;
 mod health;
 mod key;
+mod link;
 mod logs;
 mod metrics;
 mod object;

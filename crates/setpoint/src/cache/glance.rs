@@ -1,6 +1,6 @@
-use crate::Object;
 use crate::fingerprint::{Memo, Part, Print, find, settled};
 use crate::store::{Payload, Record, Seen};
+use crate::{Object, link};
 
 /// What an apply has to know about an object. Every representation of it tells: whole, metadata only, or a
 /// projection of the author's.
@@ -9,7 +9,7 @@ pub(crate) struct Glance {
     pub(crate) uid: String,
     pub(crate) version: String,
     pub(crate) deleting: bool,
-    /// Uid and name of its controller.
+    /// Uid and name of its controller, or of the owner that it is linked to.
     pub(crate) controller: Option<(String, String)>,
     /// The field manager has applied it before.
     pub(crate) applied: bool,
@@ -53,7 +53,8 @@ impl Glance {
             deleting: meta.deletion_timestamp.is_some(),
             controller: owners
                 .find(|owner| owner.controller == Some(true))
-                .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name))),
+                .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name)))
+                .or_else(|| link::of(meta).map(|link| (link.uid.to_owned(), link.owner.to_owned()))),
             applied: find(prints, manager, part).is_some(),
             settled: settled(prints, memos, manager, part, intent),
         })

@@ -15,7 +15,7 @@ use crate::decode::decode;
 use crate::fingerprint::{Part, settled};
 use crate::request::Form;
 use crate::store::Payload;
-use crate::{Error, Key, Kind, Object, ObjectRef, Result, Verb};
+use crate::{Error, Key, Kind, Object, ObjectRef, Result, Verb, link};
 
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
@@ -43,6 +43,17 @@ pub enum Refused {
         /// The owner.
         owner: ObjectRef,
     },
+    /// A back-reference without a finalizer: nobody would collect the child.
+    #[error(
+        "{child} cannot be linked: garbage collection does not reach it, and controller {controller} has no finalizer: declare one with \
+         Controller::finalizer, and delete what is linked in its cleanup"
+    )]
+    NoFinalizer {
+        /// The child.
+        child: ObjectRef,
+        /// The controller.
+        controller: String,
+    },
     /// An object without a name.
     #[error("cannot apply a {0} without a name")]
     NoName(Kind),
@@ -59,8 +70,19 @@ pub struct Apply<'a, K> {
     kind: Kind,
     object: K,
     adopt: bool,
-    owned: bool,
+    tie: Tie,
     if_unchanged: bool,
+}
+
+/// What ties a child to the reconciled object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
+    /// An owner reference.
+    Owned,
+    /// A back-reference.
+    Linked,
+    /// Nothing.
+    Unowned,
 }
 
 /// What is known about an object before it is applied.
@@ -78,9 +100,14 @@ impl<'a, K: Object> Resource<'a, K> {
             kind: self.kind.clone(),
             object,
             adopt: false,
-            owned: true,
+            tie: Tie::Owned,
             if_unchanged: false,
         }
+    }
+
+    /// As [`crate::Context::apply_linked`].
+    pub fn apply_linked(&self, object: K) -> Apply<'a, K> {
+        Apply { tie: Tie::Linked, ..self.apply(object) }
     }
 }
 
@@ -93,7 +120,7 @@ impl<K> Apply<'_, K> {
 
     /// Adds no owner reference: the object outlives the reconciled one.
     pub fn unowned(mut self) -> Self {
-        self.owned = false;
+        self.tie = Tie::Unowned;
         self
     }
 
@@ -124,8 +151,10 @@ impl<K: Object> Apply<'_, K> {
         }
         let child = ObjectRef::new(self.kind.clone(), key.clone());
         let mut body = encode(&self.kind, &key, &self.object)?;
-        if self.owned {
-            access.own(&child, &mut body)?;
+        match self.tie {
+            Tie::Owned => access.own(&child, &mut body)?,
+            Tie::Linked => access.link(&child, &mut body)?,
+            Tie::Unowned => {}
         }
         let intent = fingerprint(&normalise(&body));
         let found = access.look::<K>(&self.kind, &key, intent).await?;
@@ -173,7 +202,9 @@ impl<K: Object> Apply<'_, K> {
     fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<()> {
         let glance = &found.glance;
         let ours = match &glance.controller {
-            Some((uid, _)) if self.owned => Some(uid.as_str()) == self.access.owner.uid.as_deref(),
+            Some((uid, _)) if self.tie != Tie::Unowned => {
+                Some(uid.as_str()) == self.access.owner.uid.as_deref()
+            }
             _ => glance.applied || self.adopt,
         };
         if !ours {
@@ -206,6 +237,19 @@ impl Access {
             owners.retain(|other| other.get("uid") != reference.get("uid"));
             owners.push(reference);
         }
+        Ok(())
+    }
+
+    /// Puts the back-reference in.
+    fn link(&self, child: &ObjectRef, body: &mut Value) -> Result<()> {
+        if self.owner.kind == child.kind && self.owner.key == child.key {
+            return Err(Refused::OwnsItself(child.clone()).into());
+        }
+        if !self.controller.has_finalizer {
+            let controller = self.controller.name.to_string();
+            return Err(Refused::NoFinalizer { child: child.clone(), controller }.into());
+        }
+        link::put(metadata(body), &self.owner);
         Ok(())
     }
 

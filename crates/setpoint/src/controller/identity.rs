@@ -12,6 +12,7 @@ pub(crate) struct Identity {
     pub(crate) field_manager: String,
     pub(crate) rights: Rights,
     pub(crate) caches: Vec<Declared>,
+    pub(crate) has_finalizer: bool,
     /// What its objects have running in the background, and how that says that it has ended.
     pub(crate) works: Arc<Works>,
     pub(crate) wake: Wake,

@@ -100,6 +100,7 @@ fn worker<R: Reconciler>(
         name,
         rights: controller.rights.clone(),
         caches,
+        has_finalizer: controller.finalizer.is_some(),
         works: Arc::default(),
         wake,
     };

@@ -12,7 +12,7 @@ use crate::cache::{Cache, Caches, Origin};
 use crate::queue::{Add, Class};
 use crate::store::{Payload, Transition, Values};
 use crate::{
-    Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Runtime, Selector,
+    Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Runtime, Selector, link,
 };
 
 /// How a kind is watched beside the reconciled one: which of its changes count, and which objects.
@@ -66,8 +66,8 @@ impl<K: Object> Watch<K> {
         self
     }
 
-    /// Changes of a child lead to its controller, if that is a cached object of the reconciled kind: group,
-    /// kind and uid compare, the version does not.
+    /// Changes of a child lead to its controller or to the owner that it is linked to, if that is a cached object of the reconciled
+    /// kind: group, kind and uid compare, the version does not.
     pub(crate) fn owned_by<O: Object>(self, owner: &Kind) -> Setup {
         let owner = owner.clone();
         self.mapped(move |old, new, lookup| {
@@ -78,12 +78,16 @@ impl<K: Object> Watch<K> {
                     reference.controller == Some(true)
                         && owner.same_group_kind(&reference.api_version, &reference.kind)
                 });
-                references
-                    .filter_map(|reference| {
-                        let namespace = meta?.namespace.clone().filter(|_| owner.namespaced);
-                        let key = Key { namespace, name: reference.name.clone() };
+                let referred = references.filter_map(|reference| {
+                    let namespace = meta?.namespace.clone().filter(|_| owner.namespaced);
+                    Some((Key { namespace, name: reference.name.clone() }, reference.uid.as_str()))
+                });
+                let linked = meta.and_then(link::of).and_then(|link| Some((link.key(&owner)?, link.uid)));
+                referred
+                    .chain(linked)
+                    .filter_map(|(key, uid)| {
                         let cached = find::<O>(&lookup.caches, &owner)?.get(&key)?;
-                        (cached.meta().uid.as_ref() == Some(&reference.uid)).then_some(key)
+                        (cached.meta().uid.as_deref() == Some(uid)).then_some(key)
                     })
                     .collect::<Vec<_>>()
             };
