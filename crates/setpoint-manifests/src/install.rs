@@ -221,15 +221,19 @@ impl Install {
     }
 }
 
-/// RFC 1123 label, as Kubernetes checks names of namespaces and Services.
-fn check_label(field: &'static str, value: &str, max: usize) -> Result<(), ManifestError> {
+/// Whether `value` is a label of RFC 1123, as names of namespaces and Services have to be: at most 63 lower-case letters, digits and `-`,
+/// with a letter or digit at both ends.
+pub fn is_label(value: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let valid = !value.is_empty()
-        && value.len() <= max
+    (1..=63).contains(&value.len())
         && value.chars().all(allowed)
         && !value.starts_with('-')
-        && !value.ends_with('-');
-    if valid {
+        && !value.ends_with('-')
+}
+
+/// RFC 1123 label, as Kubernetes checks names of namespaces and Services.
+fn check_label(field: &'static str, value: &str, max: usize) -> Result<(), ManifestError> {
+    if is_label(value) && value.len() <= max {
         return Ok(());
     }
     Err(ManifestError::Name {

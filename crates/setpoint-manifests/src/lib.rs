@@ -16,7 +16,7 @@ mod kustomize;
 mod rights;
 mod yaml;
 
-pub use install::{AdmissionWebhook, Install, ManifestError, Probes, Resources, Webhooks};
+pub use install::{AdmissionWebhook, Install, ManifestError, Probes, Resources, Webhooks, is_label};
 pub use kustomize::KustomizeError;
 pub use rights::{Rights, Rule, Scope};
 pub use yaml::{YamlError, document, documents};

@@ -11,21 +11,21 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::ObjectMeta;
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use setpoint::{Action, Controller, Operator, Verb, reconciler};
 
 /// What kube-rs calls the context.
-struct Data {
-    client: tokio::sync::OnceCell<kube::Client>,
+pub struct Data {
+    /// The operator's.
+    pub client: Client,
 }
 
 /// Copies the keys of each ConfigMap labelled `copy=yes` into a Secret that it owns.
-async fn reconcile(config: Arc<ConfigMap>, data: Arc<Data>) -> Result<Action, kube::Error> {
+pub async fn reconcile(config: Arc<ConfigMap>, data: Arc<Data>) -> Result<Action, kube::Error> {
     if config.labels().get("copy").is_none_or(|copy| copy != "yes") {
         return Ok(Action::await_change());
     }
-    let client = data.client.get_or_try_init(kube::Client::try_default).await?.clone();
-    let secrets: Api<Secret> = Api::namespaced(client, &config.namespace().unwrap_or_default());
+    let secrets: Api<Secret> = Api::namespaced(data.client.clone(), &config.namespace().unwrap_or_default());
     let copy = Secret {
         metadata: ObjectMeta {
             name: Some(config.name_any()),
@@ -39,11 +39,14 @@ async fn reconcile(config: Arc<ConfigMap>, data: Arc<Data>) -> Result<Action, ku
     Ok(Action::requeue(Duration::from_secs(300)))
 }
 
-fn main() -> ExitCode {
-    let data = Arc::new(Data { client: tokio::sync::OnceCell::new() });
-    // What `Controller::new(api, config).owns(secrets, config).run(reconcile, error_policy, data)` was.
-    let copier = Controller::new(reconciler(reconcile, data))
+/// What `Controller::new(api, config).owns(secrets, config).run(reconcile, error_policy, data)` was.
+pub fn operator() -> Operator {
+    let copier = Controller::new(reconciler(reconcile, |client| Data { client }))
         .owns::<Secret>()
         .uses::<Secret>(&[Verb::Create, Verb::Patch]);
-    Operator::new("copier").controller(copier).main()
+    Operator::new("copier").version(env!("CARGO_PKG_VERSION")).controller(copier)
+}
+
+fn main() -> ExitCode {
+    operator().main()
 }

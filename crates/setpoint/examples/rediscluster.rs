@@ -142,7 +142,10 @@ pub fn operator() -> Operator {
         .owns::<Service>()
         .owns::<StatefulSet>()
         .finalizer("cache.example.com/finalizer");
-    Operator::new("redis-tutorial").crd::<RedisCluster>().controller(controller)
+    Operator::new("redis-tutorial")
+        .version(env!("CARGO_PKG_VERSION"))
+        .crd::<RedisCluster>()
+        .controller(controller)
 }
 
 fn main() -> ExitCode {

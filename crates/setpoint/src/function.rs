@@ -3,20 +3,28 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::{Action, Context, Error, Object, Reconciler, Result};
+use kube::Client;
+use parking_lot::Mutex;
+
+use crate::runtime::RuntimeId;
+use crate::{Action, Context, Error, Object, Reconciler, Result, Runtime};
 
 /// A function as a [`Reconciler`], with the signature that kube-rs's `Controller` takes: `async fn(Arc<K>, Arc<C>) ->
 /// Result<Action, E>`, where the action is [`crate::Action`], which has kube's constructors. Made by [`reconciler`].
 pub struct Function<K, C, F> {
     reconcile: F,
-    context: Arc<C>,
+    data: Box<dyn Fn(Client) -> C + Send + Sync>,
+    /// What was made for a runtime; another one, as in the next call of a test, has another client.
+    made: Mutex<Option<(RuntimeId, Arc<C>)>>,
     of: PhantomData<fn(K)>,
 }
 
-/// `reconcile` as a reconciler, given `context` each time: what moves an operator from kube-rs without a rewrite. Its
-/// error policy becomes the queue's back-off; [`Error::after`] says another delay, as kube's policy does. What it writes
-/// through a client of its own is real even in a dry run, needs its rights declared with [`crate::Controller::uses`], and is seen by the caches
-/// when its events arrive.
+/// `reconcile` as a reconciler, given each time what `data` makes of the operator's client once: what moves an operator from kube-rs
+/// without a rewrite. Its error policy becomes the queue's back-off; [`Error::after`] says another delay, as kube's policy does.
+///
+/// The client is [`Context::client`]: with its deadlines, metrics and fence, and in a dry run (`plan`) its writes are refused. What it writes needs
+/// its rights declared with [`crate::Controller::uses`], and is seen by the caches when its events arrive. A client that the function makes
+/// by itself is none of the SDK's business: it writes even in a dry run.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -30,17 +38,20 @@ pub struct Function<K, C, F> {
 /// #   let _ = (config, &data.client);
 ///     Ok(Action::await_change())
 /// }
-/// # fn controller(client: kube::Client) -> setpoint::Controller<impl setpoint::Reconciler> {
-/// Controller::new(reconciler(reconcile, Arc::new(Data { client })))
+/// # fn controller() -> setpoint::Controller<impl setpoint::Reconciler> {
+/// Controller::new(reconciler(reconcile, |client| Data { client }))
 /// # }
 /// ```
-pub fn reconciler<K, C, E, F, R>(reconcile: F, context: Arc<C>) -> Function<K, C, F>
+pub fn reconciler<K, C, E, F, R>(
+    reconcile: F,
+    data: impl Fn(Client) -> C + Send + Sync + 'static,
+) -> Function<K, C, F>
 where
     F: Fn(Arc<K>, Arc<C>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, E>> + Send,
     E: Into<Error>,
 {
-    Function { reconcile, context, of: PhantomData }
+    Function { reconcile, data: Box::new(data), made: Mutex::new(None), of: PhantomData }
 }
 
 impl<K, C, E, F, R> Reconciler for Function<K, C, F>
@@ -53,8 +64,23 @@ where
 {
     type Object = K;
 
-    async fn reconcile(&self, object: Arc<K>, _: &Context<K>) -> Result<Action> {
-        (self.reconcile)(object, Arc::clone(&self.context)).await.map_err(Into::into)
+    async fn reconcile(&self, object: Arc<K>, cx: &Context<K>) -> Result<Action> {
+        let data = self.data_for(&cx.access().runtime);
+        (self.reconcile)(object, data).await.map_err(Into::into)
+    }
+}
+
+impl<K, C, F> Function<K, C, F> {
+    fn data_for(&self, runtime: &Runtime) -> Arc<C> {
+        let mut made = self.made.lock();
+        if let Some((of, data)) = &*made
+            && *of == runtime.id()
+        {
+            return Arc::clone(data);
+        }
+        let data = Arc::new((self.data)(runtime.client().clone()));
+        *made = Some((runtime.id(), Arc::clone(&data)));
+        data
     }
 }
 

@@ -50,6 +50,15 @@ impl Health {
         self.0.lock().apart.insert(name.to_owned());
     }
 
+    /// Asks the check of `/readyz` of this name, such as `webhooks` or `caches`.
+    ///
+    /// # Errors
+    /// What stands in its way, also that there is no such check yet.
+    pub fn ready(&self, name: &str) -> Result<(), String> {
+        let check = self.0.lock().ready.get(name).cloned();
+        check.map_or_else(|| Err(format!("there is no check {name:?} yet")), |check| check())
+    }
+
     /// What a GET of `path` with `query` answers: 200 and `ok`, or 500 with a line for each check; the lines
     /// of a healthy operator are shown with `?verbose`, and `?exclude=<name>` leaves a check out.
     pub(crate) fn answer(&self, path: &str, query: &str) -> (StatusCode, String) {

@@ -91,6 +91,7 @@ pub struct Operator {
     metrics_address: Option<String>,
     health_address: Option<String>,
     webhook_address: Option<String>,
+    webhook_url: Option<String>,
     certificates: Certificates,
     namespace: Option<String>,
 }
@@ -126,6 +127,7 @@ impl Operator {
             metrics_address: None,
             health_address: None,
             webhook_address: None,
+            webhook_url: None,
             certificates: Certificates::own(),
             namespace: None,
         }
@@ -290,6 +292,14 @@ impl Operator {
     /// served; tests ask [`webhooks`](Self::webhooks) without sockets.
     pub fn webhook_address(mut self, address: impl Into<String>) -> Self {
         self.webhook_address = Some(address.into());
+        self
+    }
+
+    /// Where the API server reaches the webhooks, if not through their Service: `https://10.0.0.5:9443`, for an operator that runs on
+    /// one's own machine. [`install`](Self::install) writes it into the configurations, and the certificate of the operator's own
+    /// authority is for that host, too. [`main`](Self::main) has a flag for it. Default: the Service.
+    pub fn webhook_url(mut self, url: impl Into<String>) -> Self {
+        self.webhook_url = Some(url.into());
         self
     }
 

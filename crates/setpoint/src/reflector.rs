@@ -181,6 +181,10 @@ impl<T: Object> Reflector<T> {
                             kind.version
                         )
                     }
+                    Some(403) => {
+                        let error = Error::from(failure);
+                        format!("{error}: grant what the operator's command `manifests` writes")
+                    }
                     _ => Error::from(failure).to_string(),
                 };
                 if self.told.as_ref() != Some(&error) {

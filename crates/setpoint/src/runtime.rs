@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -180,6 +180,15 @@ impl Recorder for LogOnly {
 #[derive(Clone)]
 pub struct Runtime(Arc<Shared>);
 
+/// Which runtime something was made for.
+pub(crate) struct RuntimeId(Weak<Shared>);
+
+impl PartialEq for RuntimeId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
 struct Shared {
     client: Client,
     clock: Clock,
@@ -210,6 +219,11 @@ pub struct RuntimeBuilder {
 }
 
 impl Runtime {
+    /// Which runtime it is; does not keep it alive.
+    pub(crate) fn id(&self) -> RuntimeId {
+        RuntimeId(Arc::downgrade(&self.0))
+    }
+
     /// Starts from a client: the machine's clock and randomness, all namespaces, no metrics, events to the
     /// log, 30 s of grace at the end.
     pub fn builder(client: Client) -> RuntimeBuilder {

@@ -8,5 +8,5 @@ use setpoint::Election;
 const LEASE: &str = "redis-operator.cache.example.com";
 
 fn main() -> ExitCode {
-    redis_operator::operator().election(Election::new(LEASE)).main()
+    redis_operator::operator().version(env!("CARGO_PKG_VERSION")).election(Election::new(LEASE)).main()
 }

@@ -34,6 +34,9 @@ pub struct AdmissionWebhook {
 pub struct Webhooks {
     /// Port of the container. Default: 9443. The Service's port is 443.
     pub port: u16,
+    /// Where the API server reaches them, if not through the Service: `https://10.0.0.5:9443`, without a path at its end. For an operator
+    /// that runs outside the cluster. Default: none.
+    pub url: Option<String>,
     /// The webhooks of admission.
     pub admission: Vec<AdmissionWebhook>,
     /// Names of the CustomResourceDefinitions whose versions a webhook converts.
@@ -42,7 +45,7 @@ pub struct Webhooks {
 
 impl Default for Webhooks {
     fn default() -> Self {
-        Self { port: 9443, admission: Vec::new(), converted: BTreeSet::new() }
+        Self { port: 9443, url: None, admission: Vec::new(), converted: BTreeSet::new() }
     }
 }
 
@@ -59,9 +62,9 @@ impl Install {
         format!("{}-webhook", self.name)
     }
 
-    /// The Service, if there are webhooks.
+    /// The Service, if there are webhooks that it leads to.
     pub(super) fn webhook_service(&self) -> Option<Value> {
-        (!self.webhooks.is_empty()).then(|| {
+        (!self.webhooks.is_empty() && self.webhooks.url.is_none()).then(|| {
             json!({
                 "apiVersion": "v1",
                 "kind": "Service",
@@ -132,6 +135,9 @@ impl Install {
     }
 
     fn client_config(&self, path: &str) -> Value {
+        if let Some(url) = &self.webhooks.url {
+            return json!({"url": format!("{}{path}", url.trim_end_matches('/'))});
+        }
         let name = self.webhook_service_name();
         json!({"service": {"name": name, "namespace": self.namespace, "path": path, "port": 443}})
     }

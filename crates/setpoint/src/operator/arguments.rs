@@ -13,6 +13,7 @@ use super::cluster::Cluster;
 use super::diagnosis::{self, chain};
 use super::parts::Parts;
 use super::signals::Signals;
+use super::webhooks::Url;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
 use crate::{Certificates, Election, Key, Scope, rbac, traces};
@@ -52,14 +53,24 @@ struct Connection {
 #[derive(Debug, Args)]
 struct Watched {
     /// Namespaces to work in, separated by commas; all of them if empty
-    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAMESPACES")]
-    watch_namespaces: Option<String>,
+    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAMESPACES", value_parser = namespaces)]
+    watch_namespaces: Option<Scope>,
 }
 
-impl Watched {
-    fn scope(&self) -> Option<Scope> {
-        self.watch_namespaces.as_deref().map(Scope::parse)
+/// A list of namespaces. Names that no namespace can have are refused here, before anything begins.
+fn namespaces(list: &str) -> Result<Scope, String> {
+    let scope = Scope::parse(list);
+    if let Scope::Namespaces(names) = &scope {
+        for name in names {
+            if !setpoint_manifests::is_label(name) {
+                return Err(format!(
+                    "{name:?} is no name of a namespace: at most 63 lower-case letters, digits and '-', and a letter or digit at \
+                     both ends"
+                ));
+            }
+        }
     }
+    Ok(scope)
 }
 
 #[derive(Debug, Args)]
@@ -88,6 +99,9 @@ struct Run {
         value_name = "DIRECTORY"
     )]
     webhook_cert_dir: PathBuf,
+    /// Where the API server reaches the webhooks of an operator outside the cluster: what it was installed with [default: their Service]
+    #[arg(long, env = "WEBHOOK_URL", value_name = "URL")]
+    webhook_url: Option<String>,
     /// error, warn, info, debug, trace, or directives such as info,setpoint=debug
     #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "LEVEL")]
     log_level: String,
@@ -116,8 +130,8 @@ enum Output {
 
 #[derive(Debug, Args)]
 struct Plan {
-    /// Objects to look at [default: all]
-    #[arg(value_name = "[NAMESPACE/]NAME")]
+    /// Objects to look at, those outside namespaces by NAME alone [default: all]
+    #[arg(value_name = "NAMESPACE/NAME")]
     objects: Vec<String>,
     #[command(flatten)]
     connection: Connection,
@@ -153,22 +167,54 @@ struct Filled {
     watched: Watched,
     #[command(flatten)]
     parts: Parts,
+    /// Where the API server reaches the webhooks of an operator outside the cluster, such as https://10.0.0.5:9443 [default: their Service]
+    #[arg(long, env = "WEBHOOK_URL", value_name = "URL")]
+    webhook_url: Option<String>,
 }
 
 impl Filled {
     /// What to install of `operator`.
-    fn install(self, operator: &Operator) -> setpoint_manifests::Install {
-        let namespace = self.namespace.unwrap_or_else(|| format!("{}-system", operator.name()));
+    fn install(&self, operator: &mut Operator) -> Result<setpoint_manifests::Install, String> {
+        if let Some(url) = &self.webhook_url {
+            Url::read(url).map_err(|error| error.to_string())?;
+            operator.webhook_url = Some(url.clone());
+        }
+        let namespace = self.namespace.clone().unwrap_or_else(|| format!("{}-system", operator.name()));
         let secure = self.parts.metrics_secure.unwrap_or(operator.metrics_secure);
         let mut install = manifests::install(operator, namespace, secure);
-        if let Some(image) = self.image {
-            install.image = image;
+        if let Some(image) = &self.image {
+            install.image.clone_from(image);
         }
-        if let Some(scope) = self.watched.scope() {
-            install.scope = rbac::scope(&scope);
+        if let Some(scope) = &self.watched.watch_namespaces {
+            install.scope = rbac::scope(scope);
         }
         self.parts.add(&mut install);
-        install
+        Ok(install)
+    }
+}
+
+/// What is done to the cluster, and which one.
+#[derive(Debug, Args)]
+struct Change {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    filled: Filled,
+    /// Only try it
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Change {
+    async fn cluster(&self, operator: &mut Operator) -> Result<Cluster, String> {
+        let client = connect(operator, &self.connection).await?;
+        Ok(Cluster::new(client, format!("{}-install", operator.name()), self.dry_run))
+    }
+
+    /// Tells people a line of what is done.
+    fn teller(&self) -> impl FnMut(String) + use<> {
+        let dry_run = self.dry_run;
+        move |line| note(&format!("{line}{}", if dry_run { " (dry run)" } else { "" }))
     }
 }
 
@@ -184,18 +230,13 @@ struct Manifests {
 #[derive(Debug, Args)]
 struct Install {
     #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    filled: Filled,
-    /// Only the CustomResourceDefinitions, as for an operator that runs on this machine
+    change: Change,
+    /// Only the CustomResourceDefinitions, as for an operator that runs on this machine; with --webhook-url its webhooks, too
     #[arg(long)]
     crds: bool,
     /// Take over fields that others own
     #[arg(long)]
     force_conflicts: bool,
-    /// Only try it
-    #[arg(long)]
-    dry_run: bool,
     /// Seconds to wait for the cluster to serve the kinds
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout_seconds: u64,
@@ -204,15 +245,10 @@ struct Install {
 #[derive(Debug, Args)]
 struct Uninstall {
     #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    filled: Filled,
+    change: Change,
     /// Delete all objects of the operator's kinds as well, and their CustomResourceDefinitions: their data may go
     #[arg(long)]
     crds: bool,
-    /// Only try it
-    #[arg(long)]
-    dry_run: bool,
     /// Seconds that the objects may take to go
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout_seconds: u64,
@@ -224,9 +260,10 @@ pub(super) fn main(operator: Operator) -> ExitCode {
         .name(operator.name.clone())
         .bin_name(operator.name.clone())
         .about(format!("{}, a Kubernetes operator", operator.name));
-    if let Some(version) = &operator.version {
-        command = command.version(version.clone());
-    }
+    // Every binary answers --version; an author who hasn't said one reads how.
+    let version = operator.version.clone();
+    command =
+        command.version(version.unwrap_or_else(|| "without a version: see Operator::version".to_owned()));
     let matches = command.get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Some(fault) = operator.fault() {
@@ -241,7 +278,7 @@ pub(super) fn main(operator: Operator) -> ExitCode {
             Ok(false) => Ok(()),
             Err(message) => Err(message),
         },
-        Command::Manifests(arguments) => write_manifests(&operator, arguments),
+        Command::Manifests(arguments) => write_manifests(operator, arguments),
         Command::Install(arguments) => install(operator, arguments),
         Command::Uninstall(arguments) => uninstall(operator, arguments),
     };
@@ -268,7 +305,7 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
             operator.config = Some(config);
         }
         if operator.scope.is_none() {
-            operator.scope = arguments.watched.scope();
+            operator.scope = arguments.watched.watch_namespaces;
         }
         if let Some(workers) = arguments.concurrency {
             operator = operator.concurrency(workers.get());
@@ -288,6 +325,7 @@ fn run(mut operator: Operator, arguments: Run) -> Result<(), String> {
         operator.metrics_secure = arguments.metrics_secure.unwrap_or(operator.metrics_secure);
         operator.health_address = address(arguments.health_probe_bind_address);
         operator.webhook_address = address(arguments.webhook_bind_address);
+        operator.webhook_url = arguments.webhook_url.or(operator.webhook_url);
         // What somebody mounts wins: cert-manager, or OLM.
         if arguments.webhook_cert_dir.join("tls.crt").exists() {
             operator.certificates = Certificates::files(arguments.webhook_cert_dir);
@@ -389,7 +427,7 @@ fn plan(mut operator: Operator, arguments: &Plan) -> Result<bool, String> {
         init_logs(&arguments.log_level, LogFormat::Plain, clock).map_err(|error| error.to_string())?;
         operator.clock = Some(clock);
         if operator.scope.is_none() {
-            operator.scope = arguments.watched.scope();
+            operator.scope.clone_from(&arguments.watched.watch_namespaces);
         }
         let client = connect(&mut operator, &arguments.connection).await?;
         let keys = (!arguments.objects.is_empty()).then(|| arguments.objects.iter().map(Key::from).collect());
@@ -402,6 +440,9 @@ fn plan(mut operator: Operator, arguments: &Plan) -> Result<bool, String> {
             Output::Text => print(&super::plan::text(&reports))?,
             Output::Json => print(&format!("{:#}\n", super::plan::json(&reports)))?,
         }
+        if let Some(missing) = super::plan::missing(&reports) {
+            return Err(missing);
+        }
         let sum = super::plan::Sum::of(&reports);
         if sum.failed > 0 {
             return Err(format!("{} of {} reconciles failed", sum.failed, sum.objects));
@@ -411,49 +452,57 @@ fn plan(mut operator: Operator, arguments: &Plan) -> Result<bool, String> {
 }
 
 fn install(mut operator: Operator, arguments: Install) -> Result<(), String> {
-    let mut objects = arguments.filled.install(&operator).objects().map_err(|error| error.to_string())?;
-    if arguments.crds {
-        objects.retain(|object| object["kind"] == "CustomResourceDefinition");
-    }
+    let Install { change, crds, force_conflicts, timeout_seconds } = arguments;
+    let named = change.filled.image.is_some() || operator.image.is_some();
+    let install = change.filled.install(&mut operator)?;
+    let objects = if crds {
+        let mut objects = install.definitions().map_err(|error| error.to_string())?;
+        if install.webhooks.url.is_some() {
+            objects.extend(install.webhook_configurations());
+        }
+        objects
+    } else if named {
+        install.objects().map_err(|error| error.to_string())?
+    } else {
+        return Err(format!(
+            "no image of {} is known: name one with --image, that the cluster can pull, or declare it with Operator::image; --crds \
+             installs the CRDs alone, for an operator on this machine",
+            operator.name(),
+        ));
+    };
     on_runtime(async {
-        let client = connect(&mut operator, &arguments.connection).await?;
+        let cluster = change.cluster(&mut operator).await?;
         let options = super::install::Options {
-            force: arguments.force_conflicts,
-            dry_run: arguments.dry_run,
-            limit: Duration::from_secs(arguments.timeout_seconds),
+            force: force_conflicts,
+            dry_run: change.dry_run,
+            limit: Duration::from_secs(timeout_seconds),
         };
-        let cluster = Cluster::new(client, format!("{}-install", operator.name()), options.dry_run);
-        super::install::install(&cluster, &objects, options, &mut |line| tell(&line, options.dry_run))
+        super::install::install(&cluster, &objects, options, &mut change.teller())
             .await
             .map_err(|error| error.to_string())
     })
 }
 
-fn uninstall(mut operator: Operator, mut arguments: Uninstall) -> Result<(), String> {
-    arguments.filled.parts = Parts::all();
-    let objects = arguments.filled.install(&operator).objects().map_err(|error| error.to_string())?;
+fn uninstall(mut operator: Operator, arguments: Uninstall) -> Result<(), String> {
+    let Uninstall { mut change, crds, timeout_seconds } = arguments;
+    change.filled.parts = Parts::all();
+    let objects = change.filled.install(&mut operator)?.objects().map_err(|error| error.to_string())?;
     on_runtime(async {
-        let client = connect(&mut operator, &arguments.connection).await?;
+        let cluster = change.cluster(&mut operator).await?;
         let options = super::install::Options {
             force: false,
-            dry_run: arguments.dry_run,
-            limit: Duration::from_secs(arguments.timeout_seconds),
+            dry_run: change.dry_run,
+            limit: Duration::from_secs(timeout_seconds),
         };
-        let cluster = Cluster::new(client, format!("{}-install", operator.name()), options.dry_run);
-        let tell = &mut |line: String| tell(&line, options.dry_run);
-        super::install::uninstall(&cluster, &objects, arguments.crds, options, tell)
+        super::install::uninstall(&cluster, &objects, crds, options, &mut change.teller())
             .await
             .map_err(|error| error.to_string())
     })
 }
 
-fn tell(line: &str, dry_run: bool) {
-    note(&format!("{line}{}", if dry_run { " (dry run)" } else { "" }));
-}
-
-fn write_manifests(operator: &Operator, arguments: Manifests) -> Result<(), String> {
-    let install = arguments.filled.install(operator);
-    for kind in manifests::undeclared_crds(operator) {
+fn write_manifests(mut operator: Operator, arguments: Manifests) -> Result<(), String> {
+    let install = arguments.filled.install(&mut operator)?;
+    for kind in manifests::undeclared_crds(&operator) {
         note(&format!(
             "warning: {kind} is reconciled but no CRD of it is declared: add Operator::crd if it is yours"
         ));
@@ -528,9 +577,22 @@ mod tests {
     #[test]
     fn an_empty_list_of_namespaces_means_all() {
         let Command::Run(run) = parse(&["op", "run", "--watch-namespaces", ""]) else { panic!("run") };
-        assert_eq!(run.watched.scope(), Some(Scope::All));
+        assert_eq!(run.watched.watch_namespaces, Some(Scope::All));
         let Command::Run(run) = parse(&["op", "run", "--watch-namespaces", "b, a"]) else { panic!("run") };
-        assert_eq!(run.watched.scope(), Some(Scope::parse("a,b")));
+        assert_eq!(run.watched.watch_namespaces, Some(Scope::parse("a,b")));
+    }
+
+    #[test]
+    fn names_that_no_namespace_has_are_refused_by_every_command() {
+        for command in ["run", "plan", "manifests", "install", "uninstall"] {
+            let error = Arguments::try_parse_from(["op", command, "--watch-namespaces", "team-a,Team_B"])
+                .unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("\"Team_B\" is no name of a namespace") && text.contains("--watch-namespaces"),
+                "{text}"
+            );
+        }
     }
 
     /// The documentation lists every flag of `run` with its variable.

@@ -15,9 +15,23 @@ const NOT_COMPARED: [&str; 8] = [
     "selfLink",
 ];
 
-/// The fields that a write would change. Values of a Secret are not shown, only that they differ.
+/// What the API server allots to a Service that doesn't say it: another one each time it is tried.
+const ALLOTTED: [&str; 6] =
+    ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "nodePort", "healthCheckNodePort"];
+
+/// The fields that a write would change. Not shown are values that the API server would allot, and
+/// those of a Secret, only that they differ.
 pub(super) fn changes(change: &WriteChange) -> Vec<FieldChange> {
     let mut found = diff(&comparable(&change.before), &comparable(&change.after));
+    if change.before.is_null() && change.after["kind"] == "Service" && change.after["apiVersion"] == "v1" {
+        // Who says one owns it.
+        let owned = change.after["metadata"]["managedFields"].to_string();
+        found.retain(|field| {
+            let leaf = field.path.rsplit('.').next().unwrap_or_default();
+            let leaf = leaf.split('[').next().unwrap_or_default();
+            !ALLOTTED.contains(&leaf) || owned.contains(&format!("\"f:{leaf}\""))
+        });
+    }
     if [&change.before, &change.after].into_iter().any(is_secret) {
         let hidden = |value: &mut Option<Value>| {
             if value.is_some() {
@@ -57,6 +71,21 @@ mod tests {
     fn what_the_server_keeps_is_no_change() {
         let object = |version: &str| json!({"metadata": {"name": "a", "resourceVersion": version, "generation": 1, "managedFields": [version]}});
         assert_eq!(changes(&WriteChange { before: object("1"), after: object("2") }), []);
+    }
+
+    #[test]
+    fn what_the_server_allots_is_not_shown_unless_it_was_said() {
+        let service = |owned: Value| {
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"managedFields": [{"fieldsV1": owned}]},
+            "spec": {"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{"port": 80, "nodePort": 30001}], "ipFamilies": ["IPv4"]}})
+        };
+        let shown = |owned: Value| -> Vec<String> {
+            let change = WriteChange { before: Value::Null, after: service(owned) };
+            changes(&change).into_iter().map(|field| field.path).collect()
+        };
+        // A list is shown as a whole, so it keeps the port that was said.
+        assert_eq!(shown(json!({"f:spec": {"f:ports": {}}})), ["spec.ports"]);
+        assert_eq!(shown(json!({"f:spec": {"f:clusterIP": {}}})), ["spec.clusterIP", "spec.ports"]);
     }
 
     #[test]

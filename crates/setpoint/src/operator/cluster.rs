@@ -1,6 +1,12 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::header::WARNING;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, Scope};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::diagnosis::chain;
@@ -10,6 +16,10 @@ pub(super) struct Cluster {
     client: kube::Client,
     manager: String,
     dry_run: bool,
+    /// What discovery said about kinds that are served.
+    known: Mutex<HashMap<GroupVersionKind, (ApiResource, Scope)>>,
+    /// What the API server warned of and nobody was told.
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
 /// What became of an object.
@@ -79,7 +89,25 @@ pub(super) fn named(object: &Value) -> String {
 
 impl Cluster {
     pub(super) fn new(client: kube::Client, manager: String, dry_run: bool) -> Self {
-        Self { client, manager, dry_run }
+        let warnings = Arc::<Mutex<Vec<String>>>::default();
+        let (heard, namespace) = (Arc::clone(&warnings), client.default_namespace().to_owned());
+        let listening = tower::service_fn(move |request| {
+            let (client, heard) = (client.clone(), Arc::clone(&heard));
+            async move {
+                let answer = client.send(request).await?;
+                heard.lock().extend(answer.headers().get_all(WARNING).iter().filter_map(warning));
+                Ok::<_, kube::Error>(answer)
+            }
+        });
+        let client = kube::Client::new(listening, namespace);
+        Self { client, manager, dry_run, known: Mutex::default(), warnings }
+    }
+
+    /// What the API server has warned of since the last call, each once.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = std::mem::take(&mut *self.warnings.lock());
+        warnings.dedup();
+        warnings
     }
 
     /// Applies `object` (server-side). With `force` fields of others are taken over.
@@ -176,13 +204,20 @@ impl Cluster {
             kind: kind.to_owned(),
             api_version: api_version.to_owned(),
         };
-        let (resource, capabilities) =
-            kube::discovery::pinned_kind(&self.client, &gvk).await.map_err(|error| match error {
-                kube::Error::Api(status) if status.code == 404 => not_served(),
-                kube::Error::Discovery(_) => not_served(),
-                error => request_error(object, &error),
-            })?;
-        let api = match (capabilities.scope, text("/metadata/namespace")) {
+        let known = self.known.lock().get(&gvk).cloned();
+        let (resource, scope) = if let Some(known) = known {
+            known
+        } else {
+            let (resource, capabilities) =
+                kube::discovery::pinned_kind(&self.client, &gvk).await.map_err(|error| match error {
+                    kube::Error::Api(status) if status.code == 404 => not_served(),
+                    kube::Error::Discovery(_) => not_served(),
+                    error => request_error(object, &error),
+                })?;
+            self.known.lock().insert(gvk, (resource.clone(), capabilities.scope.clone()));
+            (resource, capabilities.scope)
+        };
+        let api = match (scope, text("/metadata/namespace")) {
             (Scope::Namespaced, namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             (Scope::Cluster, _) => Api::all_with(self.client.clone(), &resource),
         };
@@ -197,6 +232,13 @@ fn resource(crd: &Value) -> Option<ApiResource> {
     let version = spec["versions"].as_array()?.iter().find(served)?["name"].as_str()?;
     let gvk = GroupVersionKind::gvk(spec["group"].as_str()?, version, spec["names"]["kind"].as_str()?);
     Some(ApiResource::from_gvk_with_plural(&gvk, spec["names"]["plural"].as_str()?))
+}
+
+/// The text of a `Warning` header: `299 - "text"`.
+fn warning(value: &HeaderValue) -> Option<String> {
+    let text = std::str::from_utf8(value.as_bytes()).ok()?;
+    let text = text.get(text.find('"')? + 1..text.rfind('"')?)?;
+    Some(text.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
 fn request_error(object: &Value, error: &kube::Error) -> ClusterError {

@@ -8,6 +8,7 @@ use http::Request;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::config::KubeconfigError;
@@ -118,6 +119,25 @@ async fn serves(client: &Client, kind: &Kind) -> Result<bool, kube::Error> {
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// A namespace of `scope` that does not exist. Whoever may not read namespaces is not told.
+pub(super) async fn missing_namespace(client: &Client, scope: &Scope) -> Option<String> {
+    let Scope::Namespaces(names) = scope else { return None };
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in names {
+        if let Ok(None) = namespaces.get_metadata_opt(name).await {
+            return Some(name.clone());
+        }
+    }
+    None
+}
+
+/// Says which namespace is missing: what a cache of it waits for is nothing.
+pub(super) async fn report_missing_namespace(client: Client, scope: Scope) {
+    if let Some(name) = missing_namespace(&client, &scope).await {
+        tracing::warn!("there is no namespace {name}, which --watch-namespaces names: waiting for it");
     }
 }
 

@@ -1,8 +1,9 @@
 //! `install` and `uninstall`: the manifests, on a cluster.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{Cluster, ClusterError, named};
@@ -28,6 +29,16 @@ pub(super) enum InstallError {
         binding: String,
         /// Where it is.
         theirs: String,
+    },
+    /// Nothing can be put there.
+    #[error(
+        "there is no namespace {namespace}, where {object} would go: create it, or leave it out of --watch-namespaces"
+    )]
+    NoNamespace {
+        /// Its name.
+        namespace: String,
+        /// The first object that would go there.
+        object: String,
     },
     /// Something takes too long.
     #[error("{what} after {limit:?}: {detail}")]
@@ -61,8 +72,13 @@ pub(super) async fn install(
     tell: &mut impl FnMut(String),
 ) -> Result<(), InstallError> {
     not_elsewhere(cluster, objects).await?;
+    namespaces_exist(cluster, objects).await?;
     for object in objects {
-        match cluster.apply(object, options.force).await {
+        let applied = cluster.apply(object, options.force).await;
+        for warning in cluster.warnings() {
+            tell(format!("Warning: {warning}"));
+        }
+        match applied {
             Ok(applied) => tell(format!("{} {}", named(object), applied.as_str())),
             // Its namespace was only tried, too.
             Err(error) if options.dry_run && error.is_without_namespace() => {
@@ -186,6 +202,25 @@ async fn not_elsewhere(cluster: &Cluster, objects: &[Value]) -> Result<(), Insta
     Ok(())
 }
 
+/// Refuses, before anything is applied, if an object's namespace neither exists nor is among the objects.
+async fn namespaces_exist(cluster: &Cluster, objects: &[Value]) -> Result<(), InstallError> {
+    let mut known: BTreeSet<&str> = objects
+        .iter()
+        .filter(|object| object["kind"] == "Namespace")
+        .filter_map(|object| object["metadata"]["name"].as_str())
+        .collect();
+    for object in objects {
+        let Some(name) = object["metadata"]["namespace"].as_str().filter(|name| known.insert(name)) else {
+            continue;
+        };
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        if cluster.get(&namespace).await?.is_none() {
+            return Err(InstallError::NoNamespace { namespace: name.to_owned(), object: named(object) });
+        }
+    }
+    Ok(())
+}
+
 /// Waits until `left` gives nothing; it gives what is not so yet, and the detail.
 async fn until(
     limit: Duration,
@@ -193,14 +228,15 @@ async fn until(
     mut left: impl AsyncFnMut() -> Result<Option<(String, String)>, InstallError>,
 ) -> Result<(), InstallError> {
     let begun = Instant::now();
-    let mut told = begun;
+    let mut told = None;
     while let Some((what, detail)) = left().await? {
         if begun.elapsed() >= limit {
             return Err(InstallError::Late { what, limit, detail });
         }
-        if told.elapsed() >= TELL_AFTER {
-            tell(format!("waiting: {what}: {detail}"));
-            told = Instant::now();
+        let waiting = format!("waiting: {what}: {detail}");
+        if begun.elapsed() >= TELL_AFTER && told.as_ref() != Some(&waiting) {
+            tell(waiting.clone());
+            told = Some(waiting);
         }
         sleep(POLL).await;
     }

@@ -116,6 +116,7 @@ pub(super) async fn run(
         name: operator.name.clone(),
         webhooks: operator.webhooks(),
         certificates: operator.certificates.clone(),
+        url: operator.webhook_url.as_deref().map(webhooks::Url::read).transpose()?,
         objects: webhooks::objects(&operator.name, &operator.webhooks, &operator.converting()),
         metrics: operator.metrics_secure && operator.metrics_address.is_some(),
     };
@@ -218,6 +219,7 @@ pub(super) async fn run(
             // A cluster that we were not handed may lack what we need: say so, and go on waiting for it.
             let kinds = controllers.iter().map(|controller| controller.kind().clone()).collect();
             diagnosing.spawn(diagnosis::await_kinds(client.clone(), operator.name.clone(), kinds));
+            diagnosing.spawn(diagnosis::report_missing_namespace(client.clone(), scope.clone()));
             let rights = rbac::rights(&controllers);
             diagnosing.spawn(diagnosis::report_missing_rights(
                 client.clone(),

@@ -39,6 +39,7 @@ pub(super) fn install(operator: &Operator, namespace: String, secure: bool) -> I
         // One works, the other takes over.
         install.replicas = 2;
     }
+    install.webhooks.url.clone_from(&operator.webhook_url);
     install.webhooks.admission = operator.webhooks.iter().map(admission).collect();
     install.webhooks.converted = operator.converting().iter().map(AnyVersions::crd_name).collect();
     if !install.webhooks.is_empty() && matches!(operator.certificates.source, Source::Own) {

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use setpoint_clock::{Clock, Entropy};
 
 use super::changes::changes;
-use super::{Operator, OperatorError};
+use super::{Operator, OperatorError, diagnosis};
 use crate::{
-    CacheHealth, Ended, Event, FieldChange, Key, Recorder, Report, RequestStack, Runtime, Severity, Write,
+    AnyController, CacheHealth, Ended, Event, FieldChange, Key, Kind, ObjectRef, Recorder, Report,
+    RequestStack, Runtime, Severity, Write,
 };
 
 /// Events are part of the reports; nobody else is to see them.
@@ -39,6 +40,25 @@ pub(super) async fn reports(
         let reason = format!("{name} has no controller of this name, only {}", names.join(", "));
         return Err(OperatorError::Failed { what: format!("controller {wanted}"), reason });
     }
+    let chosen: Vec<_> = controllers
+        .iter()
+        .filter(|planned| controller.is_none_or(|wanted| planned.name() == wanted))
+        .collect();
+    if let Some(key) = keys.iter().flatten().find(|key| !chosen.iter().any(|planned| fits(key, planned))) {
+        let kinds: Vec<String> = chosen.iter().map(|planned| planned.kind().to_string()).collect();
+        let (has, say) = match key.namespace {
+            Some(_) => ("no namespaces", key.name.clone()),
+            None => ("namespaces", format!("NAMESPACE/{}", key.name)),
+        };
+        let reason = format!("objects of {} have {has}: say {say}", kinds.join(" and "));
+        return Err(OperatorError::Failed { what: format!("plan {key}"), reason });
+    }
+    if let Some(scope) = &scope
+        && let Some(missing) = diagnosis::missing_namespace(&client, scope).await
+    {
+        let reason = format!("there is no namespace {missing}, which --watch-namespaces names");
+        return Err(OperatorError::Failed { what: "plan".to_owned(), reason });
+    }
     let entropy = entropy.unwrap_or_else(Entropy::from_system);
     let mut requests = RequestStack::new(&metrics, entropy.clone()).read_only();
     if let Some(change) = stack {
@@ -52,14 +72,37 @@ pub(super) async fn reports(
         .dry_run(true)
         .build();
     let mut reports = Vec::new();
-    for planned in &controllers {
-        if controller.is_some_and(|wanted| planned.name() != wanted) {
+    for planned in chosen {
+        let keys = keys.as_ref().map(|keys| keys.iter().filter(|key| fits(key, planned)).cloned().collect());
+        if keys.as_ref().is_some_and(Vec::is_empty) {
             continue;
         }
-        let once = std::pin::pin!(planned.once(runtime.clone(), keys.clone()));
+        let once = std::pin::pin!(planned.once(runtime.clone(), keys));
         reports.extend(within(once, limit, &runtime, planned.name(), &waits).await?);
     }
     Ok(reports)
+}
+
+/// Whether a controller's kind has objects of such names.
+fn fits(key: &Key, controller: &AnyController) -> bool {
+    controller.kind().namespaced == key.namespace.is_some()
+}
+
+/// Objects that were asked for by name and that no controller found, as one message.
+pub(super) fn missing(reports: &[Report]) -> Option<String> {
+    let found = |key: &Key| reports.iter().any(|r| &r.object.key == key && !matches!(r.ended, Ended::Gone));
+    let gone: Vec<&ObjectRef> = reports
+        .iter()
+        .filter(|report| matches!(report.ended, Ended::Gone) && !found(&report.object.key))
+        .map(|report| &report.object)
+        .collect();
+    let first = gone.first()?;
+    let names: Vec<String> = gone.iter().map(ToString::to_string).collect();
+    let Kind { plural, group, namespaced, .. } = &first.kind;
+    let dot = if group.is_empty() { "" } else { "." };
+    let all = if *namespaced { " --all-namespaces" } else { "" };
+    let does = if gone.len() == 1 { "does" } else { "do" };
+    Some(format!("{} {does} not exist: see `kubectl get {plural}{dot}{group}{all}`", names.join(" and ")))
 }
 
 /// Waits for the reconciles of a controller, and says which caches are not filled when it takes long.
@@ -73,6 +116,7 @@ async fn within(
     let what = format!("controller {controller}");
     let end = tokio::time::Instant::now() + limit;
     let mut pause = Duration::from_secs(2).min(limit);
+    let mut told = None;
     loop {
         if let Ok(result) = tokio::time::timeout(pause, once.as_mut()).await {
             return result.map_err(|error| OperatorError::Failed { what, reason: error.to_string() });
@@ -90,7 +134,10 @@ async fn within(
             );
             return Err(OperatorError::Failed { what: "plan".to_owned(), reason });
         }
-        waits(&waiting);
+        if told.as_ref() != Some(&waiting) {
+            waits(&waiting);
+            told = Some(waiting);
+        }
         pause = Duration::from_secs(5);
     }
 }

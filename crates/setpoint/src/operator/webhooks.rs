@@ -1,9 +1,11 @@
 //! The part of an operator's life in which webhooks are served. It begins before the caches fill, which may need a conversion, and
 //! ends after everything else.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use kube::Client;
 use setpoint_clock::Clock;
 use tokio::net::TcpListener;
@@ -25,10 +27,40 @@ pub(super) struct Declared {
     pub(super) name: String,
     pub(super) webhooks: Webhooks,
     pub(super) certificates: Certificates,
+    /// Where they are reached, if not through their Service.
+    pub(super) url: Option<Url>,
     /// The configurations and definitions that name the webhooks.
     pub(super) objects: Vec<(TargetKind, String)>,
     /// Whether metrics are served with the same certificate.
     pub(super) metrics: bool,
+}
+
+/// Where webhooks are reached without a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    /// Without a path or a slash at its end.
+    pub(super) base: String,
+    /// A name or an address.
+    pub(super) host: String,
+}
+
+impl Url {
+    /// Reads `https://host[:port][/path]`.
+    pub(super) fn read(url: &str) -> Result<Self, OperatorError> {
+        let wrong = |what: &str| OperatorError::Declaration {
+            reason: format!("the webhooks' URL {url:?} {what}: it is like https://10.0.0.5:9443"),
+        };
+        let uri: http::Uri = url.parse().map_err(|error| wrong(&format!("cannot be read ({error})")))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(wrong("does not begin with https://, which the API server demands"));
+        }
+        if uri.query().is_some() {
+            return Err(wrong("has a query"));
+        }
+        let host = uri.host().ok_or_else(|| wrong("has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { base: url.trim_end_matches('/').to_owned(), host })
+    }
 }
 
 /// Webhooks that are served, or only kept in certificates where tests ask them without sockets.
@@ -62,7 +94,7 @@ pub(super) fn start(
     clock: Clock,
     (health, metrics): (&Health, &Metrics),
 ) -> Result<Serving, OperatorError> {
-    let Declared { name, webhooks, certificates, objects, metrics: with_metrics } = declared;
+    let Declared { name, webhooks, certificates, url, objects, metrics: with_metrics } = declared;
     let own = matches!(certificates.source, Source::Own);
     let served = Served::new(!own);
     if !webhooks.is_empty() {
@@ -82,9 +114,11 @@ pub(super) fn start(
                     .map(|end| format!("{service}.{namespace}.{end}").trim_end_matches('.').to_owned())
             };
             let mut names: Vec<String> = services.into_iter().flatten().flat_map(of_service).collect();
+            names.extend(url.as_ref().map(|url| url.host.clone()));
             names.extend(certificates.names);
             let targets = Targets {
                 service: (namespace.clone(), service),
+                url: url.map(|url| url.base),
                 manager: format!("{name}-ca-bundle"),
                 objects,
             };
@@ -139,9 +173,11 @@ impl Serving {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let (served, stop) = (self.served.clone(), self.stop.clone());
         self.tasks.spawn(async move {
-            // Connections wait for the certificate in the listener's queue.
-            served.ready().await;
-            serve(listener, acceptor, handler, stop).await;
+            // Connections wait for the certificate in the listener's queue. There may never be one.
+            let (ready, stopped) = (pin!(served.ready()), pin!(stop.cancelled()));
+            if let Either::Left(_) = select(ready, stopped).await {
+                serve(listener, acceptor, handler, stop.clone()).await;
+            }
         });
         Ok(())
     }
@@ -154,5 +190,32 @@ impl Serving {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         self.keeping.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_scheme_a_host_and_no_query() {
+        let read =
+            |url: &str| Url::read(url).map(|url| (url.base, url.host)).map_err(|error| error.to_string());
+        let url = |base: &str, host: &str| Ok((base.to_owned(), host.to_owned()));
+        assert_eq!(read("https://10.0.0.5:9443/"), url("https://10.0.0.5:9443", "10.0.0.5"));
+        assert_eq!(read("https://[fd00::1]:9443"), url("https://[fd00::1]:9443", "fd00::1"));
+        assert_eq!(
+            read("https://laptop.example.com/op"),
+            url("https://laptop.example.com/op", "laptop.example.com")
+        );
+        for (wrong, why) in [
+            ("10.0.0.5:9443", "does not begin with https://"),
+            ("http://10.0.0.5", "does not begin with https://"),
+            ("https://10.0.0.5?x=1", "has a query"),
+            ("https://a b", "cannot be read"),
+        ] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains(why) && error.contains(wrong), "{error}");
+        }
     }
 }

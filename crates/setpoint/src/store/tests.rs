@@ -47,6 +47,23 @@ fn a_late_answer_does_not_resurrect() {
     assert_eq!(read(&store, "a"), None);
 }
 
+/// Such a version says nothing about before and after: events are taken in their order, and an own write waits for a live read.
+#[test]
+fn versions_that_are_no_numbers_are_not_compared() {
+    let odd = |version: &str, mark: u64| Seen {
+        version: Version::new(version),
+        payload: Payload::Object(Arc::new(("1".to_owned(), mark))),
+        ..seen("a", "1", 0)
+    };
+    let mut store = Store::default();
+    store.listed(vec![odd("v9", 1)], &Version::new("v9"), false).expect("first list");
+    assert!(store.applied(odd("v1", 2)).is_some());
+    assert_eq!(read(&store, "a"), Some(("1".to_owned(), 2)));
+    assert!(matches!(store.wrote(odd("v2", 3), Member::Yes), Put::Known));
+    assert_eq!(read(&store, "a"), Some(("1".to_owned(), 2)), "not put");
+    assert!(store.suspects.contains(&key("a")), "but read live");
+}
+
 #[test]
 fn a_deleted_object_is_hidden_until_its_event() {
     let mut store = Store::default();

@@ -78,7 +78,7 @@ impl Webhooks {
     }
 
     /// Whether nothing is served at all.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.routes.is_empty() && self.0.versions.is_empty()
     }
 

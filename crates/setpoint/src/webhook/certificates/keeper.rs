@@ -96,7 +96,10 @@ impl Keeper {
         let bundle = known.as_ref().map(|(_, kept)| kept.bundle()).unwrap_or_default();
         let published = targets.iter().all(|target| target.has(&self.targets, &bundle));
         if published && known.is_some() {
-            self.served.published();
+            match targets.iter().find_map(|target| target.elsewhere(&self.targets)) {
+                None => self.served.published(),
+                Some(elsewhere) => self.served.elsewhere(elsewhere),
+            }
         }
         let now = self.clock.now();
         let next = step(known.as_ref().map(|(facts, _)| *facts), published, now, self.lifetimes);

@@ -12,6 +12,8 @@ use super::CertificateError;
 pub(crate) struct Targets {
     /// The Service that they must name to be ours: namespace and name.
     pub(crate) service: (String, String),
+    /// Or the beginning of the URL, where one was told.
+    pub(crate) url: Option<String>,
     /// Who owns the `caBundle`s, and nothing else.
     pub(crate) manager: String,
     /// Kind and name of each.
@@ -78,18 +80,69 @@ impl Targets {
     }
 }
 
+impl Targets {
+    /// Whether an entry asks this operator. Any URL may be another name of it, unless one was told.
+    fn ours(&self, config: &Value) -> bool {
+        match (config["url"].as_str(), &self.url) {
+            (Some(url), Some(base)) => {
+                url.strip_prefix(base.as_str()).is_some_and(|path| path.starts_with('/'))
+            }
+            (Some(_), None) => true,
+            (None, _) => {
+                let service = &config["service"];
+                (service["namespace"].as_str(), service["name"].as_str())
+                    == (Some(self.service.0.as_str()), Some(self.service.1.as_str()))
+            }
+        }
+    }
+
+    /// What this operator is reached by.
+    fn place(&self) -> String {
+        let (namespace, name) = &self.service;
+        self.url.clone().unwrap_or_else(|| format!("Service {namespace}/{name}"))
+    }
+}
+
 impl Target {
-    /// The apply that makes `bundle` the `caBundle` of each entry that names our Service or a URL; `None` if nothing is to
+    /// In words, whom it asks instead of this operator, if it does.
+    pub(super) fn elsewhere(&self, targets: &Targets) -> Option<String> {
+        let other =
+            self.configs().into_iter().map(|(_, config)| config).find(|config| !targets.ours(config))?;
+        let asked = other["url"].as_str().map_or_else(
+            || {
+                let text = |field: &str| other["service"][field].as_str().unwrap_or_default();
+                format!("Service {}/{}", text("namespace"), text("name"))
+            },
+            str::to_owned,
+        );
+        Some(format!(
+            "{} {} asks {asked}, but this operator is reached by {}: run it in the namespace of its installation, or on your own \
+             machine with --webhook-url as it was installed with, or without webhooks by --webhook-bind-address 0",
+            self.kind.resource().kind,
+            self.name,
+            targets.place(),
+        ))
+    }
+
+    /// Where it sends its questions: name of the entry, and `clientConfig`.
+    fn configs(&self) -> Vec<(&Value, &Value)> {
+        let Some(object) = &self.object else { return Vec::new() };
+        if self.kind == Kind::Definition {
+            let config = object.pointer("/spec/conversion/webhook/clientConfig");
+            return config.into_iter().map(|config| (&Value::Null, config)).collect();
+        }
+        let entries = object["webhooks"].as_array();
+        entries.into_iter().flatten().map(|entry| (&entry["name"], &entry["clientConfig"])).collect()
+    }
+
+    /// The apply that makes `bundle` the `caBundle` of each entry that asks this operator; `None` if nothing is to
     /// be done. An object that isn't there is for who installs it.
     fn patch(&self, targets: &Targets, bundle: &str) -> Option<Value> {
         let bundle = STANDARD.encode(bundle);
-        let ours = |config: &Value| {
-            let service = &config["service"];
-            service.is_null()
-                || (&service["namespace"], &service["name"])
-                    == (&json!(targets.service.0), &json!(targets.service.1))
-        };
-        let object = self.object.as_ref()?;
+        let ours: Vec<_> = self.configs().into_iter().filter(|(_, config)| targets.ours(config)).collect();
+        if ours.iter().all(|(_, config)| config["caBundle"] == json!(bundle)) {
+            return None;
+        }
         let resource = self.kind.resource();
         let head = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": self.name}});
         let with = |field: &str, value: Value| {
@@ -98,19 +151,13 @@ impl Target {
             patch
         };
         if self.kind == Kind::Definition {
-            let config = object.pointer("/spec/conversion/webhook/clientConfig")?;
             let wanted = json!({"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}});
-            return (ours(config) && config["caBundle"] != json!(bundle)).then(|| with("spec", wanted));
-        }
-        let entries = object["webhooks"].as_array()?.iter().filter(|entry| ours(&entry["clientConfig"]));
-        let entries: Vec<&Value> = entries.collect();
-        if entries.iter().all(|entry| entry["clientConfig"]["caBundle"] == json!(bundle)) {
-            return None;
+            return Some(with("spec", wanted));
         }
         // All of them, since an apply gives up what it leaves out.
-        let entries: Vec<Value> = entries
+        let entries: Vec<Value> = ours
             .into_iter()
-            .map(|entry| json!({"name": entry["name"], "clientConfig": {"caBundle": bundle}}))
+            .map(|(name, _)| json!({"name": name, "clientConfig": {"caBundle": bundle}}))
             .collect();
         Some(with("webhooks", json!(entries)))
     }

@@ -65,6 +65,14 @@ impl Served {
         });
     }
 
+    /// Somebody else is asked. Said once in the log, as long as it stays so.
+    pub(super) fn elsewhere(&self, whom: String) {
+        if self.0.state.borrow().problem.as_ref() != Some(&whom) {
+            tracing::warn!("the webhooks are not asked: {whom}");
+        }
+        self.problem(whom);
+    }
+
     /// Something is in the way.
     pub(super) fn problem(&self, problem: String) {
         self.0.state.send_modify(|state| state.problem = Some(problem));

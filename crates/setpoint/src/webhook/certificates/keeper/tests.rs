@@ -77,6 +77,7 @@ impl World {
     fn keep(&self, lifetimes: Lifetimes) -> (Served, JoinHandle<()>) {
         let served = Served::new(false);
         let targets = Targets {
+            url: None,
             service: ("ops".to_owned(), "op-webhook".to_owned()),
             manager: "op-ca-bundle".to_owned(),
             objects: vec![
