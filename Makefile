@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test lint build deny bench bench-apiserver book clients conformance conformance-record fuzz clean
+.PHONY: demo test test-binaries lint build deny bench bench-apiserver book clients conformance conformance-record fuzz clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -13,6 +13,11 @@ demo:
 test: lint
 	@scripts/install-needs test
 	$(CARGO) test --workspace
+
+# The tests of the SDK, the test kit and the operators' API on a real kube-apiserver and etcd, which KUBEBUILDER_ASSETS names. Two at a time.
+test-binaries:
+	SETPOINT_TEST_SERVER=binaries $(CARGO) test --package setpoint --package setpoint-test -- --test-threads=2
+	SETPOINT_TEST_SERVER=binaries $(CARGO) test --package redis-operator --test api -- --test-threads=2
 
 lint:
 	$(CARGO) fmt --all --check

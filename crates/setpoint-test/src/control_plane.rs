@@ -202,6 +202,21 @@ impl ControlPlane {
         config
     }
 
+    /// A kubeconfig with all rights, for other programs of this machine.
+    pub fn kubeconfig(&self) -> String {
+        // It holds the authority, too.
+        let authority = self.folder.path().join("certificates/apiserver.crt");
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": TOKEN, "cluster": {"server": self.url.to_string(), "certificate-authority": authority}}],
+            "users": [{"name": TOKEN, "user": {"token": TOKEN}}],
+            "contexts": [{"name": TOKEN, "context": {"cluster": TOKEN, "user": TOKEN}}],
+            "current-context": TOKEN,
+        })
+        .to_string()
+    }
+
     /// The end of kube-apiserver's log.
     pub fn log(&self) -> String {
         let path = self.folder.path().join("kube-apiserver.log");

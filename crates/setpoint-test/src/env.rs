@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::control_plane::ControlPlaneError;
 use crate::pass::Pass;
 use crate::rights::{Audit, Demands};
 use crate::server::{Server, TestServer};
+use crate::suite::SINGLE;
 use crate::wait::{Seen, WaitError, eventually};
 use crate::witness::Witness;
 
@@ -59,6 +61,20 @@ pub enum EnvError {
     /// A declaration of the controller cannot work.
     #[error("the controller: {0}")]
     Controller(String),
+    /// The machine refused what a test needs.
+    #[error("cannot {what}: {source}")]
+    Machine {
+        /// What.
+        what: String,
+        /// The machine's answer.
+        source: std::io::Error,
+    },
+    /// No kubeconfig can be made.
+    #[error("the kubeconfig: {0}")]
+    Kubeconfig(String),
+    /// What the suite used of an operator's rights is not known.
+    #[error("{0}")]
+    Suite(String),
     /// An operator lacks rights, or has some that it does not need.
     #[error("{0}")]
     Rights(String),
@@ -134,7 +150,7 @@ impl TestEnv {
 
     /// A cluster that runs already, such as one on process nodes.
     pub fn around(cluster: Cluster) -> Self {
-        Self::with(cluster.client(), Server::Embedded(Box::new(cluster)))
+        Self::with(cluster.client(), Server::around(cluster))
     }
 
     fn with(client: Client, server: Server) -> Self {
@@ -265,14 +281,26 @@ impl TestEnv {
     }
 
     /// Installs what the manifests of `operator` say, without its Deployment: CRDs, ServiceAccount, derived
-    /// RBAC, and on an embedded server the webhooks, which it asks in this process, without sockets. Gives the
+    /// RBAC, and on an embedded server the webhooks, which it asks in this process, without sockets (on another one they need a running
+    /// operator: see [`run`](Self::run)). Gives the
     /// ServiceAccount, whose rights are those that the operator has in production.
     pub async fn install_operator(
         &self,
         operator: &Operator,
         namespace: &str,
     ) -> Result<ServiceAccount, EnvError> {
-        let install = operator.install(namespace);
+        self.install_at(operator, namespace, None).await
+    }
+
+    /// As [`install_operator`](Self::install_operator), with webhooks that the API server reaches at `url`.
+    async fn install_at(
+        &self,
+        operator: &Operator,
+        namespace: &str,
+        url: Option<&str>,
+    ) -> Result<ServiceAccount, EnvError> {
+        let mut install = operator.install(namespace);
+        install.webhooks.url = url.map(str::to_owned);
         let wrong = |error: setpoint_manifests::ManifestError| EnvError::Manifests(error.to_string());
         for crd in install.definitions().map_err(wrong)? {
             self.install(&serde_json::from_value(crd).map_err(kube::Error::SerdeError)?).await?;
@@ -281,7 +309,12 @@ impl TestEnv {
         for object in install.access().map_err(wrong)? {
             self.apply(object).await?;
         }
-        // Other servers would have to reach this process: see the webhooks' own address.
+        // Another process has to reach them by the network.
+        if url.is_some() {
+            for configuration in install.webhook_configurations() {
+                self.apply(configuration).await?;
+            }
+        }
         if let Some(api) = self.server.api() {
             let host = format!("{}.{namespace}.svc", install.webhook_service_name());
             api.set_webhook_server(host, Arc::new(InProcess(operator.webhooks())));
@@ -294,10 +327,24 @@ impl TestEnv {
 
     /// Installs `operator` in the namespace [`OPERATOR_NAMESPACE`] and runs it as its ServiceAccount: a right
     /// that it did not declare is refused here as in production, and fails the test.
+    ///
+    /// Webhooks are asked when this returns: by an embedded server in this process, by another one over TLS with the operator's own certificates, at
+    /// an address of this machine.
     pub async fn run(&self, operator: Operator) -> Result<Running, EnvError> {
-        let (client, witness) = self.account(&operator).await?;
+        let mut operator = operator;
+        let mut address = None;
+        if !operator.webhooks().is_empty()
+            && let Some(ip) = self.server.reached_at()?
+        {
+            let listening = SocketAddr::new(ip, free_port(ip)?);
+            operator =
+                operator.webhook_url(format!("https://{listening}")).webhook_address(listening.to_string());
+            address = Some(format!("https://{listening}"));
+        }
+        let (client, witness) = self.account(&operator, address.as_deref()).await?;
         let audit = Audit::of(&operator, witness);
         let operator = operator.client(client).clock(self.clock()).entropy(self.entropy());
+        let health = operator.health().clone();
         self.failures.lock().push(operator.failures().clone());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(operator.run_until(async move {
@@ -305,7 +352,26 @@ impl TestEnv {
             drop(stopped.await);
         }));
         let demands = self.demands.lock().clone();
-        Ok(Running { stop: Some(stop), task, audit, demands })
+        let running = Running { stop: Some(stop), task, audit, demands };
+        if address.is_some() {
+            eventually("the operator's webhooks to be served and trusted", BOUND, async || {
+                if running.has_ended() {
+                    return Ok(());
+                }
+                health.ready("webhooks")
+            })
+            .await?;
+        }
+        Ok(running)
+    }
+
+    /// A kubeconfig for this cluster with all rights: for a program that runs as a process of its own. An embedded server is served on a port
+    /// of this machine from the first call on, in real time.
+    ///
+    /// # Errors
+    /// When the server has none, or cannot listen.
+    pub fn kubeconfig(&self) -> Result<String, EnvError> {
+        self.server.kubeconfig()
     }
 
     /// Reconciles one object once, as a worker of an operator would, under the rights that the controller declares, and tells
@@ -340,11 +406,12 @@ impl TestEnv {
         key: impl Into<Key>,
     ) -> Result<Pass, EnvError> {
         let controller = controller.into();
-        let operator = Operator::new("reconcile-once").controller(controller.clone());
-        let (client, witness) = self.account(&operator).await?;
+        let operator = Operator::new(SINGLE).controller(controller.clone());
+        let (client, witness) = self.account(&operator, None).await?;
         let audit = Audit::of(&operator, witness.clone());
         let runtime = Runtime::builder(client).clock(self.clock()).entropy(self.entropy()).build();
         let reports = controller.once(runtime, Some(vec![key.into()])).await;
+        audit.note();
         let refusals_allowed = self.demands.lock().refusals_allowed;
         if let Some(complaint) = audit.complaint(&Demands { refusals_allowed, all_used: None }) {
             return Err(EnvError::Rights(complaint));
@@ -356,8 +423,12 @@ impl TestEnv {
     }
 
     /// Installs `operator`, and gives a client with its rights, whose requests are seen.
-    async fn account(&self, operator: &Operator) -> Result<(Client, Witness), EnvError> {
-        let account = self.install_operator(operator, OPERATOR_NAMESPACE).await?;
+    async fn account(
+        &self,
+        operator: &Operator,
+        webhooks: Option<&str>,
+    ) -> Result<(Client, Witness), EnvError> {
+        let account = self.install_at(operator, OPERATOR_NAMESPACE, webhooks).await?;
         let uid = account.uid().unwrap_or_default();
         let identity = Identity::service_account(OPERATOR_NAMESPACE, operator.name(), &uid);
         let witness = Witness::default();
@@ -435,6 +506,13 @@ impl TestEnv {
     }
 }
 
+fn free_port(ip: IpAddr) -> Result<u16, EnvError> {
+    let listener = TcpListener::bind((ip, 0)).and_then(|listener| listener.local_addr());
+    listener
+        .map(|address| address.port())
+        .map_err(|source| EnvError::Machine { what: format!("listen on {ip}"), source })
+}
+
 /// The webhooks of an operator, asked without sockets.
 struct InProcess(setpoint::Webhooks);
 
@@ -484,6 +562,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
+        self.audit.note();
         // Unused rights are no matter of an operator that was killed.
         let demands = Demands { all_used: None, ..self.demands.clone() };
         if let Some(complaint) = self.audit.complaint(&demands)

@@ -5,6 +5,7 @@
 //!        │                                  ├─▶ binaries: kube-apiserver and etcd, started for the test
 //!        │                                  └─▶ existing: the kubeconfig's cluster
 //!        ├─ run(operator): CRDs, derived RBAC, its own ServiceAccount ─▶ Running: stops, and tells refused rights
+//!        │                                              all of a suite ─▶ unused_rights(operator)
 //!        ├─ reconcile(controller, key): one object, once ─▶ Pass: action, writes, events, causes
 //!        └─ wait_for(…): says what it saw last when the bound is over
 //!
@@ -18,6 +19,7 @@ mod pass;
 mod request;
 mod rights;
 mod server;
+mod suite;
 mod wait;
 mod witness;
 
@@ -27,5 +29,6 @@ pub use faults::{Fault, Faults, Faulty, Requests};
 pub use pass::Pass;
 pub use request::ApiRequest;
 pub use server::TestServer;
+pub use suite::unused_rights;
 pub use wait::{Seen, WaitError, eventually, throughout};
 pub use witness::Sent;

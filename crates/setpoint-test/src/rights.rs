@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use setpoint::{Operator, Verb};
+use setpoint::Operator;
+use setpoint_manifests::Rule;
 
 use crate::request::full_resource;
-use crate::witness::{Refusal, Used, Witness};
+use crate::suite;
+use crate::witness::{Refusal, Witness};
 
 /// What a test demands of an operator's rights.
 #[derive(Clone, Debug, Default)]
@@ -17,10 +19,10 @@ pub(crate) struct Demands {
 
 /// A right: group, resource, verb.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
-    group: String,
-    resource: String,
-    verb: String,
+pub(crate) struct Right {
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) verb: String,
 }
 
 /// The rights of one operator and what it did with them.
@@ -36,13 +38,18 @@ const APPLIES: [&str; 2] = ["create", "patch"];
 
 impl Audit {
     pub(crate) fn of(operator: &Operator, witness: Witness) -> Self {
-        let rights = operator.rights();
-        let granted = rights.rules().map(|rule| Right {
-            group: rule.group.clone(),
-            resource: rule.resource.clone(),
-            verb: rule.verb.clone(),
-        });
-        Self { operator: operator.name().to_owned(), granted: granted.collect(), witness }
+        Self { operator: operator.name().to_owned(), granted: granted(operator), witness }
+    }
+
+    /// Writes what was used down for the whole suite.
+    pub(crate) fn note(&self) {
+        suite::note(&self.operator, &self.used());
+    }
+
+    fn used(&self) -> BTreeSet<Right> {
+        let used = self.witness.used().into_iter();
+        used.map(|(group, resource, verb, _)| Right { group, resource, verb: verb.as_str().to_owned() })
+            .collect()
     }
 
     /// What does not fit, as one message.
@@ -52,10 +59,21 @@ impl Audit {
             lines.extend(refused(&self.witness.refusals()));
         }
         if let Some(except) = &demands.all_used {
-            lines.extend(unused(&self.granted, &self.witness.used(), except));
+            lines.extend(unused(&self.granted, &self.used(), except));
         }
         (!lines.is_empty()).then(|| format!("the rights of operator {}: {}", self.operator, lines.join("; ")))
     }
+}
+
+/// What an operator declares.
+pub(crate) fn granted(operator: &Operator) -> BTreeSet<Right> {
+    let rights = operator.rights();
+    let right = |rule: &Rule| Right {
+        group: rule.group.clone(),
+        resource: rule.resource.clone(),
+        verb: rule.verb.clone(),
+    };
+    rights.rules().map(right).collect()
 }
 
 /// One line for each right that is missing.
@@ -78,10 +96,14 @@ fn refused(refusals: &[Refusal]) -> Vec<String> {
 /// One line for each resource of which a right was never used. Reading is one right, and so is applying: the SDK
 /// reads by whatever verb is the cheapest. Not counted are rights that are for no request of one's own
 /// (`finalizers`), and those that the SDK itself adds (events, reading a status).
-fn unused(granted: &BTreeSet<Right>, used: &BTreeSet<Used>, except: &BTreeSet<String>) -> Vec<String> {
+pub(crate) fn unused(
+    granted: &BTreeSet<Right>,
+    used: &BTreeSet<Right>,
+    except: &BTreeSet<String>,
+) -> Vec<String> {
     let was_used = |group: &str, resource: &str, verbs: &[&str]| {
-        used.iter().any(|(of, what, verb, _)| {
-            of == group && what == resource && verbs.contains(&Verb::as_str(*verb))
+        used.iter().any(|right| {
+            right.group == group && right.resource == resource && verbs.contains(&right.verb.as_str())
         })
     };
     let mut lines = BTreeSet::new();
@@ -115,10 +137,6 @@ mod tests {
         Right { group: group.to_owned(), resource: resource.to_owned(), verb: verb.to_owned() }
     }
 
-    fn used(group: &str, resource: &str, verb: Verb) -> Used {
-        (group.to_owned(), resource.to_owned(), verb, None)
-    }
-
     #[test]
     fn unused_rights_are_named_once_for_what_goes_together() {
         let granted = [
@@ -132,16 +150,16 @@ mod tests {
             right("events.k8s.io", "events", "create"),
         ];
         let granted = BTreeSet::from(granted);
-        let seen = BTreeSet::from([used("", "configmaps", Verb::Watch)]);
+        let seen = BTreeSet::from([right("", "configmaps", "watch")]);
         let except = BTreeSet::from(["pods/eviction".to_owned()]);
         assert_eq!(
             unused(&granted, &seen, &except),
             ["never used is create and patch on configmaps", "never used is delete on statefulsets.apps"]
         );
         let seen = BTreeSet::from([
-            used("", "configmaps", Verb::Watch),
-            used("", "configmaps", Verb::Patch),
-            used("apps", "statefulsets", Verb::Delete),
+            right("", "configmaps", "watch"),
+            right("", "configmaps", "patch"),
+            right("apps", "statefulsets", "delete"),
         ]);
         assert_eq!(unused(&granted, &seen, &except), Vec::<String>::new());
     }

@@ -1,8 +1,10 @@
 //! The server that a test runs on: chosen by the environment, so that the same test runs on each.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use setpoint_clock::{Clock, Entropy};
 use setpoint_cluster::{ApiServer, Attached, Cluster, HollowRuntime, Identity};
 use tokio::time::{Duration, Instant};
@@ -46,11 +48,14 @@ impl TestServer {
     }
 }
 
+/// What serves an embedded server on a port, once somebody has asked for it: the address, and what keeps it open.
+pub(crate) type Listening = Mutex<Option<(String, Box<dyn Send>)>>;
+
 /// A server that runs.
 pub(crate) enum Server {
-    Embedded(Box<Cluster>),
+    Embedded(Box<Cluster>, Listening),
     /// An embedded API server alone.
-    Alone(ApiServer),
+    Alone(ApiServer, Listening),
     // Dropped in this order.
     Binaries {
         controllers: Option<Attached>,
@@ -66,9 +71,11 @@ impl Server {
             resume_time();
         }
         Ok(match kind {
-            TestServer::Embedded if !controllers => Self::Alone(ApiServer::builder().build()),
+            TestServer::Embedded if !controllers => {
+                Self::Alone(ApiServer::builder().build(), Listening::default())
+            }
             TestServer::Embedded => {
-                Self::Embedded(Box::new(Cluster::builder().hollow_nodes(HOLLOW_NODES).start().await?))
+                Self::around(Cluster::builder().hollow_nodes(HOLLOW_NODES).start().await?)
             }
             TestServer::Binaries => {
                 let assets = ControlPlane::assets()?;
@@ -89,11 +96,64 @@ impl Server {
         })
     }
 
+    /// A cluster in this process.
+    pub(crate) fn around(cluster: Cluster) -> Self {
+        Self::Embedded(Box::new(cluster), Listening::default())
+    }
+
+    /// The address of this machine at which the server reaches this process; none if it asks without a network.
+    pub(crate) fn reached_at(&self) -> Result<Option<IpAddr>, EnvError> {
+        match self {
+            Self::Embedded(..) | Self::Alone(..) => Ok(None),
+            Self::Binaries { .. } => Ok(Some(IpAddr::V4(Ipv4Addr::LOCALHOST))),
+            // That from which the machine would send to it.
+            Self::Existing(config) => {
+                let host = config.cluster_url.host().unwrap_or_default();
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                let port = config.cluster_url.port_u16().unwrap_or(443);
+                let local = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+                    .and_then(|socket| socket.connect((host, port)).and_then(|()| socket.local_addr()));
+                let what = || format!("find the address of this machine on the way to {host}");
+                local
+                    .map(|address| Some(address.ip()))
+                    .map_err(|source| EnvError::Machine { what: what(), source })
+            }
+        }
+    }
+
+    /// A kubeconfig with all rights.
+    pub(crate) fn kubeconfig(&self) -> Result<String, EnvError> {
+        let wrong = |error: &dyn std::fmt::Display| EnvError::Kubeconfig(error.to_string());
+        match self {
+            Self::Binaries { control_plane, .. } => Ok(control_plane.kubeconfig()),
+            Self::Existing(_) => {
+                let read = kube::config::Kubeconfig::read().map_err(|error| wrong(&error))?;
+                serde_json::to_string(&read).map_err(|error| wrong(&error))
+            }
+            Self::Embedded(_, listening) | Self::Alone(_, listening) => {
+                let Some(api) = self.api() else { return Err(wrong(&"there is no API server")) };
+                let mut listening = listening.lock();
+                let url = if let Some((url, _)) = &*listening {
+                    url.clone()
+                } else {
+                    let refused =
+                        |source| EnvError::Machine { what: "listen on 127.0.0.1".to_owned(), source };
+                    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(refused)?;
+                    let url = format!("https://{}", listener.local_addr().map_err(refused)?);
+                    let serving = api.serve(listener).map_err(|error| wrong(&error))?;
+                    *listening = Some((url.clone(), Box::new(serving)));
+                    url
+                };
+                api.kubeconfig(&url).map_err(|error| wrong(&error))
+            }
+        }
+    }
+
     /// A client with all rights.
     pub(crate) fn client(&self) -> Result<Client, EnvError> {
         match self {
-            Self::Embedded(cluster) => Ok(cluster.client()),
-            Self::Alone(api) => Ok(Client::new(api.service(Identity::admin()), "default")),
+            Self::Embedded(cluster, _) => Ok(cluster.client()),
+            Self::Alone(api, _) => Ok(Client::new(api.service(Identity::admin()), "default")),
             Self::Binaries { control_plane, .. } => Ok(control_plane.client()?),
             Self::Existing(config) => Ok(Client::try_from(Config::clone(config))?),
         }
@@ -102,8 +162,8 @@ impl Server {
     /// A client with the rights of `identity`: by impersonation, where the server is another process.
     pub(crate) fn client_as(&self, identity: Identity) -> Result<Client, EnvError> {
         let mut config = match self {
-            Self::Embedded(cluster) => return Ok(cluster.client_as(identity)),
-            Self::Alone(api) => return Ok(Client::new(api.service(identity), "default")),
+            Self::Embedded(cluster, _) => return Ok(cluster.client_as(identity)),
+            Self::Alone(api, _) => return Ok(Client::new(api.service(identity), "default")),
             Self::Binaries { control_plane, .. } => control_plane.config(),
             Self::Existing(config) => Config::clone(config),
         };
@@ -119,7 +179,7 @@ impl Server {
 
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
         match self {
-            Self::Embedded(cluster) => Some(cluster),
+            Self::Embedded(cluster, _) => Some(cluster),
             _ => None,
         }
     }
@@ -127,17 +187,17 @@ impl Server {
     /// The API server, if it is in this process.
     pub(crate) fn api(&self) -> Option<&ApiServer> {
         match self {
-            Self::Embedded(cluster) => Some(cluster.api()),
-            Self::Alone(api) => Some(api),
+            Self::Embedded(cluster, _) => Some(cluster.api()),
+            Self::Alone(api, _) => Some(api),
             _ => None,
         }
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<&HollowRuntime> {
         match self {
-            Self::Embedded(cluster) => cluster.node(name),
+            Self::Embedded(cluster, _) => cluster.node(name),
             Self::Binaries { controllers, .. } => controllers.as_ref()?.node(name),
-            Self::Alone(_) | Self::Existing(_) => None,
+            Self::Alone(..) | Self::Existing(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use setpoint_test::{ControlPlane, eventually};
+use setpoint_test::{ControlPlane, TestServer, eventually};
 
 /// The children of a process whose command line names etcd or kube-apiserver, and the folder that they use.
 fn servers_of(parent: u32) -> Vec<(u32, String)> {
@@ -31,6 +31,15 @@ fn servers_of(parent: u32) -> Vec<(u32, String)> {
     found
 }
 
+/// Whether there are processes to look for.
+fn on_binaries() -> bool {
+    let binaries = TestServer::from_env().unwrap() == TestServer::Binaries;
+    if !binaries {
+        eprintln!("skipped: only SETPOINT_TEST_SERVER=binaries starts processes");
+    }
+    binaries
+}
+
 async fn nothing_is_left(servers: &[(u32, String)]) {
     eventually("processes and folder to be gone", Duration::from_secs(10), async || {
         for (pid, folder) in servers {
@@ -49,8 +58,10 @@ async fn nothing_is_left(servers: &[(u32, String)]) {
 }
 
 #[tokio::test]
-#[ignore = "needs kube-apiserver and etcd in KUBEBUILDER_ASSETS"]
 async fn a_dropped_control_plane_leaves_nothing() {
+    if !on_binaries() {
+        return;
+    }
     let control_plane = ControlPlane::start(&ControlPlane::assets().unwrap()).await.unwrap();
     let servers = servers_of(std::process::id());
     assert_eq!(servers.len(), 2, "{servers:?}");
@@ -68,8 +79,10 @@ async fn waits_to_be_killed() {
 }
 
 #[tokio::test]
-#[ignore = "needs kube-apiserver and etcd in KUBEBUILDER_ASSETS"]
 async fn a_killed_test_leaves_nothing() {
+    if !on_binaries() {
+        return;
+    }
     let mut test = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "waits_to_be_killed"])
         .stdout(Stdio::piped())

@@ -20,7 +20,7 @@ fn orders(size: i32) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_gets_its_servers() {
-    let env = TestEnv::embedded().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let running = env.run(rediscluster::operator()).await.unwrap();
     env.apply(orders(2)).await.unwrap();
     env.wait_for("default", "orders", "both servers to answer", |cluster: &RedisCluster| {

@@ -1,4 +1,4 @@
-//! Webhooks over real sockets: an API server in this process asks an operator by TLS, in real time.
+//! Webhooks over real sockets, in real time: an API server in this process, or the one that `SETPOINT_TEST_SERVER` names, asks an operator by TLS.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail as tests do")]
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Client, CustomResource, ResourceExt};
 use rustls::pki_types::pem::PemObject;
@@ -27,8 +27,8 @@ use setpoint::{
     Action, Certificates, Clock, Context, Controller, Operator, OperatorError, Reconciler, Result, Review,
     Spoke, Versions, Webhook,
 };
-use setpoint_apiserver::{ApiServer, Identity};
-use setpoint_test::eventually;
+use setpoint_apiserver::Identity;
+use setpoint_test::{TestEnv, TestServer, eventually};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -106,7 +106,7 @@ fn operator() -> Operator {
 }
 
 struct World {
-    api: ApiServer,
+    env: TestEnv,
     admin: Client,
     port: u16,
 }
@@ -139,36 +139,26 @@ fn free_port() -> u16 {
 impl World {
     /// An API server with what installs the operator, whose webhooks are reached at a port of this machine.
     async fn new() -> Self {
-        let api = ApiServer::builder().build();
-        let admin = Client::new(api.service(Identity::admin()), "ops");
-        let world = Self { api, admin, port: free_port() };
-        world.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})).await;
-        let install = operator().install("ops");
-        let mut objects = install.definitions().unwrap();
-        objects.extend(install.access().unwrap());
+        let env = TestEnv::without_controllers().await.unwrap();
+        env.namespace("ops").await.unwrap();
+        let admin = env.client();
+        let world = Self { env, admin, port: free_port() };
+        let install = operator().webhook_url(world.url()).install("ops");
+        world
+            .env
+            .install(&serde_json::from_value(install.definitions().unwrap().remove(0)).unwrap())
+            .await
+            .unwrap();
+        let mut objects = install.access().unwrap();
         objects.extend(install.webhook_configurations());
-        for mut object in objects {
-            for config in ["/webhooks/0/clientConfig", "/spec/conversion/webhook/clientConfig"] {
-                if let Some(config) = object.pointer_mut(config) {
-                    let path = config["service"]["path"].as_str().unwrap().to_owned();
-                    *config = json!({"url": format!("https://localhost:{}{path}", world.port)});
-                }
-            }
-            world.apply(object).await;
+        for object in objects {
+            world.env.apply(object).await.unwrap();
         }
         world
     }
 
-    async fn apply(&self, object: Value) {
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
-        let types = object.types.clone().unwrap();
-        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
-        let api: Api<DynamicObject> = match object.namespace() {
-            Some(namespace) => Api::namespaced_with(self.admin.clone(), &namespace, &resource),
-            None => Api::all_with(self.admin.clone(), &resource),
-        };
-        let params = PatchParams::apply("test").force();
-        api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await.unwrap();
+    fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
     }
 
     /// Runs the operator under its own rights, at that time.
@@ -180,9 +170,11 @@ impl World {
         let identity = Identity::service_account("ops", "op", "some-uid");
         let day = Duration::from_secs(24 * 3600);
         operator()
-            .client(Client::new(self.api.service(identity), "ops"))
+            .client(self.env.client_as(identity).unwrap())
+            .namespace("ops")
             .clock(Clock::at(now))
-            .certificates(Certificates::own().name("localhost").lifetimes(day * 365, day * 365, overlap))
+            .webhook_url(self.url())
+            .certificates(Certificates::own().lifetimes(day * 365, day * 365, overlap))
             .webhook_address(format!("127.0.0.1:{}", self.port))
     }
 
@@ -367,7 +359,9 @@ async fn a_conversion_webhook_does_not_keep_its_own_operator_from_starting() {
 async fn no_request_fails_while_the_authority_is_replaced() {
     let world = World::new().await;
     let now = Clock::system().now();
-    let overlap = Duration::from_millis(300);
+    // Time for the API server to learn of the next authority.
+    let embedded = TestServer::from_env().unwrap() == TestServer::Embedded;
+    let overlap = if embedded { Duration::from_millis(300) } else { Duration::from_secs(3) };
     let first = world.run(now - SignedDuration::from_hours(250 * 24), overlap);
     let bundle = world.served().await;
     first.stop().await;
@@ -397,4 +391,32 @@ async fn no_request_fails_while_the_authority_is_replaced() {
     let bundle = world.served().await;
     connect(world.port, &bundle, &[&version::TLS13], b"h2").await;
     second.stop().await;
+}
+
+/// What asks another installation is left alone, and said: also in the answer to the kubelet.
+#[tokio::test]
+async fn who_is_not_asked_says_so_and_is_not_ready() {
+    let world = World::new().await;
+    for configuration in operator().install("ops").webhook_configurations() {
+        world.env.apply(configuration).await.unwrap();
+    }
+    world.env.namespace("laptop").await.unwrap();
+    let operator = world.operator(Clock::system().now(), Duration::from_secs(300));
+    let operator = operator.client(world.admin.clone()).namespace("laptop");
+    let health = operator.health().clone();
+    let running = Running::of(operator);
+    let says = eventually("a clear message", BOUND, async || match health.ready("webhooks") {
+        Err(says) if says.contains("asks Service") => Ok(says),
+        other => Err(format!("{other:?}")),
+    })
+    .await
+    .unwrap();
+    let expected = format!(
+        "ValidatingWebhookConfiguration op asks Service ops/op-webhook, but this operator is reached by {}: run it in the namespace \
+         of its installation",
+        world.url(),
+    );
+    assert!(says.starts_with(&expected), "{says}");
+    assert!(world.bundle().await.is_err(), "it is not this operator's to trust");
+    running.stop().await;
 }

@@ -4,7 +4,7 @@ use setpoint::Lock;
 use setpoint_clock::Entropy;
 use tokio::time::Instant;
 
-use crate::replicas::{Cluster, LEASE_DURATION, RETRY, Replica, Way, pause};
+use crate::replicas::{Cluster, LEASE_DURATION, RETRY, Replica, Way, pause, simulated};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const ELECTIONS: usize = 1000;
@@ -40,11 +40,17 @@ fn seed() -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_thousand_elections_never_two_write() {
+    if !simulated() {
+        return;
+    }
     elections(Lock::Lease, ELECTIONS).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn config_maps_and_endpoints_are_locks_as_good() {
+    if !simulated() {
+        return;
+    }
     for lock in [Lock::ConfigMap, Lock::Endpoints] {
         elections(lock, ELECTIONS / 10).await;
     }

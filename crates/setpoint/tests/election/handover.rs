@@ -10,10 +10,13 @@ use setpoint::{Action, Context, Controller, Election, OperatorError, Reconciler,
 use setpoint_apiserver::Identity;
 use tokio::time::Instant;
 
-use crate::replicas::{Cluster, LEASE, Way, counter, eventually, pause};
+use crate::replicas::{Cluster, LEASE, Way, counter, eventually, pause, simulated};
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_is_warm_and_silent_and_takes_over_at_once_after_a_clean_stop() {
+    if !simulated() {
+        return;
+    }
     let cluster = Cluster::new().await;
     let first = cluster.start("first");
     assert_eq!(cluster.somebody_works().await, "first");
@@ -35,6 +38,9 @@ async fn a_standby_is_warm_and_silent_and_takes_over_at_once_after_a_clean_stop(
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_given_back_when_the_last_reconcile_has_ended() {
+    if !simulated() {
+        return;
+    }
     /// Writes at its end.
     struct Slow;
     impl Reconciler for Slow {
@@ -60,6 +66,9 @@ async fn the_lease_is_given_back_when_the_last_reconcile_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn who_loses_the_lease_drops_everything_and_ends() {
+    if !simulated() {
+        return;
+    }
     /// Goes on for ever, and says when it is dropped.
     struct Endless(Arc<Mutex<Vec<Duration>>>);
     struct Dropped(Instant, Arc<Mutex<Vec<Duration>>>);
@@ -93,6 +102,9 @@ async fn who_loses_the_lease_drops_everything_and_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn what_outlives_its_term_cannot_write() {
+    if !simulated() {
+        return;
+    }
     /// Leaves a task behind that nobody drops.
     #[derive(Default)]
     struct Leaky(AtomicBool);
@@ -130,6 +142,9 @@ async fn what_outlives_its_term_cannot_write() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_stands_by_again_keeps_its_caches_and_starts_its_tasks_anew() {
+    if !simulated() {
+        return;
+    }
     let cluster = Cluster::new().await;
     let starts = Arc::new(Mutex::new(Vec::new()));
     let started = Arc::clone(&starts);
@@ -158,6 +173,9 @@ async fn a_replica_that_stands_by_again_keeps_its_caches_and_starts_its_tasks_an
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_does_not_act_before_its_caches_are_fresh() {
+    if !simulated() {
+        return;
+    }
     /// Makes one Secret for each ConfigMap, with a generated name: a stale cache would make a second one.
     struct Once;
     impl Reconciler for Once {
@@ -222,6 +240,9 @@ async fn a_new_leader_does_not_act_before_its_caches_are_fresh() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edited_or_deleted_lease_moves_nobody() {
+    if !simulated() {
+        return;
+    }
     let cluster = Cluster::new().await;
     let (first, second) = (cluster.start("first"), cluster.start("second"));
     let leader = cluster.somebody_works().await;
@@ -240,6 +261,9 @@ async fn an_edited_or_deleted_lease_moves_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn two_operators_with_one_identity_never_write_both() {
+    if !simulated() {
+        return;
+    }
     let cluster = Cluster::new().await;
     let first = cluster.start("twin");
     cluster.somebody_works().await;
@@ -259,6 +283,9 @@ async fn two_operators_with_one_identity_never_write_both() {
 
 #[tokio::test(start_paused = true)]
 async fn impossible_timings_are_refused_at_the_start() {
+    if !simulated() {
+        return;
+    }
     let cluster = Cluster::new().await;
     let mut replica = cluster.start_with("a", |operator, _| {
         let seconds = Duration::from_secs;
@@ -271,6 +298,9 @@ async fn impossible_timings_are_refused_at_the_start() {
 
 #[tokio::test(start_paused = true)]
 async fn an_elected_operator_needs_no_more_than_its_generated_rights() {
+    if !simulated() {
+        return;
+    }
     let cluster = Cluster::new().await;
     let operator = || {
         setpoint::Operator::new("counter")

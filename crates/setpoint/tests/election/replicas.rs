@@ -21,6 +21,7 @@ use setpoint::{
 };
 use setpoint_apiserver::{ApiServer, Identity};
 use setpoint_clock::{Clock, Entropy};
+use setpoint_test::TestServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -30,6 +31,18 @@ pub const LEASE: &str = "counter.example.com";
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// The retry period of 2 s with its jitter.
 pub const RETRY: Duration = Duration::from_millis(4400);
+
+/// Whether these tests run. Not on a server in another process: its clock is not moved, its links are not cut, and minutes would be minutes.
+pub fn simulated() -> bool {
+    let embedded = TestServer::from_env().unwrap() == TestServer::Embedded;
+    if !embedded {
+        eprintln!(
+            "skipped: elections need simulated time, clocks that differ and links that hang, which only the server in this process \
+             has; a_lease_is_handed_over in tests/convergence.rs is for any server"
+        );
+    }
+    embedded
+}
 
 /// An API server that writes down who leads and who writes, as it sees it.
 pub struct Cluster {

@@ -10,9 +10,11 @@
 mod apply;
 mod background;
 mod convergence;
+mod dynamic;
 mod failures;
 mod finalizers;
 mod handlers;
+mod linked;
 mod mapping;
 mod seen;
 mod sources;

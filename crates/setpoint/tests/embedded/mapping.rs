@@ -114,3 +114,24 @@ async fn controllers_share_caches_and_hear_each_others_writes_once() {
         running.await.unwrap().unwrap();
     }
 }
+
+/// What a source says is news: it goes before the objects that are looked at for the first time.
+#[tokio::test(start_paused = true)]
+async fn sources_go_before_what_was_found_at_the_start() {
+    let mut world = World::new().await;
+    for number in 0..12 {
+        world.create_site(&format!("a{number:02}"), "x").await;
+    }
+    world.create_site("z", "x").await;
+    let controller = Controller::new(Seen::default()).concurrency(1).source(|| {
+        let now = Trigger::from((Key::new("default", "z"), Cause::source("called")));
+        futures::stream::iter([now]).chain(futures::stream::pending())
+    });
+    let seen = controller.reconciler();
+    world.start(controller);
+    settle().await;
+    let runs = seen.take();
+    let place = runs.iter().position(|run| run.starts_with("z: ")).unwrap();
+    assert!(place < 4 && runs.len() == 13, "{runs:?}");
+    world.stop().await;
+}

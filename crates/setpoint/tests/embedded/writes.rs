@@ -238,3 +238,47 @@ async fn a_wait_for_the_watch_has_a_limit() {
     assert!(waited <= limit, "{waited:?}");
     world.stop().await;
 }
+
+/// How a deletion is asked for reaches the API server.
+#[tokio::test(start_paused = true)]
+async fn deletions_say_what_becomes_of_children_and_how_long_they_may_take() {
+    struct Deletes;
+    impl Reconciler for Deletes {
+        type Object = Website;
+        async fn reconcile(&self, site: Arc<Website>, cx: &Context<Website>) -> Result<Action> {
+            let Some(map) = cx.get::<ConfigMap>("parent").await? else { return Ok(Action::await_change()) };
+            if map.metadata.deletion_timestamp.is_some() {
+                return Ok(Action::await_change());
+            }
+            cx.delete(&*map).propagation(setpoint::Propagation::Orphan).await?;
+            let pod = cx.get::<Pod>(site.name_any()).await?.expect("it is there");
+            cx.delete(&*pod).grace(setpoint::seconds(7)).await?;
+            Ok(Action::await_change())
+        }
+    }
+    let mut world = World::new().await;
+    let map = json!({"metadata": {"name": "parent"}});
+    world.pages().create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    // Only a pod that is on a node is waited for.
+    let pod = json!({"metadata": {"name": "a"},
+        "spec": {"nodeName": "somewhere", "containers": [{"name": "c", "image": "c"}]}});
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    world.create_site("a", "x").await;
+    let controller = Controller::new(Deletes)
+        .watches::<ConfigMap>(|_, _, _| Vec::new())
+        .watches::<Pod>(|_, _, _| Vec::new())
+        .uses::<ConfigMap>(&[Verb::Delete])
+        .uses::<Pod>(&[Verb::Delete]);
+    world.start(controller);
+    let pod = eventually("the pod to be going", || async {
+        let pod = pods.get("a").await.unwrap();
+        if pod.metadata.deletion_timestamp.is_some() { Ok(pod) } else { Err(pod) }
+    })
+    .await;
+    assert_eq!(pod.metadata.deletion_grace_period_seconds, Some(7));
+    let map = world.pages().get("parent").await.unwrap();
+    assert!(map.metadata.deletion_timestamp.is_some());
+    assert_eq!(map.finalizers(), ["orphan"], "its children are let go first");
+    world.stop().await;
+}

@@ -1,39 +1,33 @@
 //! What a person does with the example operator at a cluster: install, plan, uninstall.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Output;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde_json::{Value, json};
-use setpoint_apiserver::{ApiServer, Identity};
+use setpoint_test::TestEnv;
 
-use super::{apply, program, stderr};
+use super::{apply, example, program, stderr};
 
 /// A server with sockets and its administrator's kubeconfig.
 pub(super) struct Site {
     pub(super) admin: Client,
     pub(super) file: PathBuf,
     _directory: tempfile::TempDir,
-    _serving: Box<dyn Send>,
-    _api: ApiServer,
+    _env: TestEnv,
 }
 
 impl Site {
-    pub(super) fn new() -> Self {
-        let api = ApiServer::builder().build();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
-        let serving = api.serve(listener).unwrap();
+    pub(super) async fn new() -> Self {
+        let env = TestEnv::without_controllers().await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kubeconfig");
-        std::fs::write(&file, api.kubeconfig(&url).unwrap()).unwrap();
-        let admin = Client::new(api.service(Identity::admin()), "default");
-        Self { admin, file, _directory: directory, _serving: Box::new(serving), _api: api }
+        std::fs::write(&file, env.kubeconfig().unwrap()).unwrap();
+        Self { admin: env.client(), file, _directory: directory, _env: env }
     }
 
     /// The example operator with this server's kubeconfig. Waits for it; the server has threads of its own.
@@ -56,7 +50,7 @@ pub(super) const SHOP: &str = "apiVersion: example.com/v1\nkind: Website\nmetada
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_tells_what_would_change_and_changes_nothing() {
-    let site = Site::new();
+    let site = Site::new().await;
     assert_eq!(site.run(&["install", "--crds"]).status.code(), Some(0));
     apply(&site.admin, SHOP).await;
     let before = site.websites().get("shop").await.unwrap();
@@ -87,8 +81,25 @@ async fn a_plan_tells_what_would_change_and_changes_nothing() {
     );
     assert_eq!(entries[0]["waitsFor"], "a change");
 
-    let missing = site.run(&["plan", "default/none"]);
-    assert!(stdout(&missing).contains("default/none (website)\n  does not exist\n"), "{}", stdout(&missing));
+    for (name, says) in [
+        (
+            "default/none",
+            "error: Website.example.com default/none does not exist: see `kubectl get websites.example.com --all-namespaces`\n",
+        ),
+        (
+            "shop",
+            "error: plan shop failed: objects of Website.example.com have namespaces: say NAMESPACE/shop\n",
+        ),
+    ] {
+        let missing = site.run(&["plan", name]);
+        assert_eq!((missing.status.code(), stderr(&missing).as_str()), (Some(1), says));
+    }
+    let nowhere = site.run(&["plan", "--watch-namespaces", "nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert_eq!(
+        stderr(&nowhere),
+        "error: plan failed: there is no namespace nowhere, which --watch-namespaces names\n"
+    );
     let unknown = site.run(&["plan", "--controller", "shop"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert_eq!(
@@ -99,7 +110,7 @@ async fn a_plan_tells_what_would_change_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_without_the_crd_says_what_is_missing() {
-    let site = Site::new();
+    let site = Site::new().await;
     let output = site.run(&["plan", "--timeout-seconds", "1"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
@@ -112,23 +123,56 @@ async fn a_plan_without_the_crd_says_what_is_missing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_installed_can_be_removed() {
-    let site = Site::new();
+    let site = Site::new().await;
     let tried = stderr(&site.run(&["install", "--dry-run", "--crds"]));
     assert_eq!(tried, "CustomResourceDefinition websites.example.com created (dry run)\n");
     let crds: Api<CustomResourceDefinition> = Api::all(site.admin.clone());
     assert!(crds.get_opt("websites.example.com").await.unwrap().is_none());
 
-    let tried = stderr(&site.run(&["install", "--dry-run", "--namespace", "sites"]));
+    let nothing = site.run(&["install", "--namespace", "sites"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(
+        stderr(&nothing).starts_with("error: no image of website-operator is known: name one with --image"),
+        "{}",
+        stderr(&nothing)
+    );
+    let nowhere = site.run(&[
+        "install",
+        "--namespace",
+        "sites",
+        "--watch-namespaces",
+        "nowhere",
+        "--image",
+        "registry.example.com/website:v1",
+    ]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert_eq!(
+        stderr(&nowhere),
+        "error: there is no namespace nowhere, where Role nowhere/website-operator would go: create it, or leave it out of \
+         --watch-namespaces\n",
+        "before anything is applied"
+    );
+    let tried = stderr(&site.run(&[
+        "install",
+        "--dry-run",
+        "--namespace",
+        "sites",
+        "--image",
+        "registry.example.com/website:v1",
+    ]));
     assert!(tried.contains("Deployment sites/website-operator created (dry run)\n"), "{tried}");
 
-    let first = stderr(&site.run(&["install", "--namespace", "sites"]));
+    let first =
+        stderr(&site.run(&["install", "--namespace", "sites", "--image", "registry.example.com/website:v1"]));
     assert!(first.contains("Deployment sites/website-operator created\n"), "{first}");
-    let again = stderr(&site.run(&["install", "--namespace", "sites"]));
+    let again =
+        stderr(&site.run(&["install", "--namespace", "sites", "--image", "registry.example.com/website:v1"]));
     assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
 
     // Its rights are those of one installation.
     for command in ["install", "uninstall"] {
-        let refused = site.run(&[command, "--namespace", "other"]);
+        let refused =
+            site.run(&[command, "--namespace", "other", "--image", "registry.example.com/website:v1"]);
         assert_eq!(refused.status.code(), Some(1));
         assert_eq!(
             stderr(&refused),
@@ -144,14 +188,22 @@ async fn what_was_installed_can_be_removed() {
         .patch("website-operator", &PatchParams::apply("someone").force(), &Patch::Apply(&theirs))
         .await
         .unwrap();
-    let refused = site.run(&["install", "--namespace", "sites"]);
+    let refused =
+        site.run(&["install", "--namespace", "sites", "--image", "registry.example.com/website:v1"]);
     assert_eq!(refused.status.code(), Some(1));
     let text = stderr(&refused);
     assert!(
         text.contains(".spec.replicas") && text.ends_with("--force-conflicts takes the fields over\n"),
         "{text}"
     );
-    let forced = stderr(&site.run(&["install", "--namespace", "sites", "--force-conflicts"]));
+    let forced = stderr(&site.run(&[
+        "install",
+        "--namespace",
+        "sites",
+        "--image",
+        "registry.example.com/website:v1",
+        "--force-conflicts",
+    ]));
     assert!(forced.contains("Deployment sites/website-operator configured\n"), "{forced}");
 
     apply(&site.admin, SHOP).await;
@@ -168,10 +220,28 @@ async fn what_was_installed_can_be_removed() {
     assert!(Api::<Namespace>::all(site.admin.clone()).get_opt("sites").await.unwrap().is_some());
 }
 
+/// A function of kube-rs writes by the operator's client, so a plan sees to it that nothing is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_covers_what_a_function_of_kube_rs_writes() {
+    let site = Site::new().await;
+    apply(
+        &site.admin,
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default, labels: {copy: 'yes'}}\ndata: {color: red}\n",
+    )
+    .await;
+    let mut command = example("from_kube_rs");
+    let output = command.args(["plan", "default/settings", "--kubeconfig"]).arg(&site.file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "what it cannot try it says: {}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("ConfigMap default/settings (configmap)\n  error: "), "{text}");
+    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "default");
+    assert!(secrets.get_opt("settings").await.unwrap().is_none());
+}
+
 /// A finalizer that nobody removes is named, and nothing hangs for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_do_not_go_are_named() {
-    let site = Site::new();
+    let site = Site::new().await;
     site.run(&["install", "--crds"]);
     let held = SHOP.replace("namespace: default}", "namespace: default, finalizers: [example.com/hold]}");
     apply(&site.admin, &held).await;

@@ -188,7 +188,7 @@ fn running_ended(running: &mut Running) -> Option<()> {
 /// A collector that is away costs a line, and no reconcile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_is_away_is_told_once() {
-    let site = Site::new();
+    let site = Site::new().await;
     assert_eq!(site.run(&["install", "--crds"]).status.code(), Some(0));
     apply(&site.admin, SHOP).await;
     let log = site.file.with_file_name("log");
