@@ -22,16 +22,11 @@ const ALLOTTED: [&str; 6] =
 /// The fields that a write would change. Not shown are values that the API server would allot, and
 /// those of a Secret, only that they differ.
 pub(super) fn changes(change: &WriteChange) -> Vec<FieldChange> {
-    let mut found = diff(&comparable(&change.before), &comparable(&change.after));
+    let mut after = comparable(&change.after);
     if change.before.is_null() && change.after["kind"] == "Service" && change.after["apiVersion"] == "v1" {
-        // Who says one owns it.
-        let owned = change.after["metadata"]["managedFields"].to_string();
-        found.retain(|field| {
-            let leaf = field.path.rsplit('.').next().unwrap_or_default();
-            let leaf = leaf.split('[').next().unwrap_or_default();
-            !ALLOTTED.contains(&leaf) || owned.contains(&format!("\"f:{leaf}\""))
-        });
+        forget_allotted(&mut after, &change.after["metadata"]["managedFields"]);
     }
+    let mut found = diff(&comparable(&change.before), &after);
     if [&change.before, &change.after].into_iter().any(is_secret) {
         let hidden = |value: &mut Option<Value>| {
             if value.is_some() {
@@ -48,6 +43,19 @@ pub(super) fn changes(change: &WriteChange) -> Vec<FieldChange> {
     found
 }
 
+/// Takes out of a Service what nobody has said, which nobody owns either.
+fn forget_allotted(service: &mut Value, owners: &Value) {
+    let owners = owners.to_string();
+    let said = |name: &str| !ALLOTTED.contains(&name) || owners.contains(&format!("\"f:{name}\""));
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    spec.retain(|name, _| said(name));
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(port) = port.as_object_mut() {
+            port.retain(|name, _| said(name));
+        }
+    }
+}
+
 fn is_secret(object: &Value) -> bool {
     object["apiVersion"] == "v1" && object["kind"] == "Secret"
 }
@@ -59,6 +67,11 @@ fn comparable(object: &Value) -> Value {
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|name, _| !NOT_COMPARED.contains(&name.as_str()));
+        if metadata.is_empty()
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("metadata");
+        }
     }
     object
 }
@@ -79,13 +92,14 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"managedFields": [{"fieldsV1": owned}]},
             "spec": {"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{"port": 80, "nodePort": 30001}], "ipFamilies": ["IPv4"]}})
         };
-        let shown = |owned: Value| -> Vec<String> {
+        let shown = |owned: Value| -> Vec<(String, Value)> {
             let change = WriteChange { before: Value::Null, after: service(owned) };
-            changes(&change).into_iter().map(|field| field.path).collect()
+            changes(&change).into_iter().map(|field| (field.path, field.after.unwrap())).collect()
         };
-        // A list is shown as a whole, so it keeps the port that was said.
-        assert_eq!(shown(json!({"f:spec": {"f:ports": {}}})), ["spec.ports"]);
-        assert_eq!(shown(json!({"f:spec": {"f:clusterIP": {}}})), ["spec.clusterIP", "spec.ports"]);
+        let port = ("spec.ports".to_owned(), json!([{"port": 80}]));
+        assert_eq!(shown(json!({"f:spec": {"f:ports": {}}})), [port.clone()]);
+        let address = ("spec.clusterIP".to_owned(), json!("10.96.0.7"));
+        assert_eq!(shown(json!({"f:spec": {"f:clusterIP": {}}})), [address, port]);
     }
 
     #[test]

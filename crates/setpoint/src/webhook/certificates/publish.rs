@@ -106,8 +106,12 @@ impl Targets {
 impl Target {
     /// In words, whom it asks instead of this operator, if it does.
     pub(super) fn elsewhere(&self, targets: &Targets) -> Option<String> {
-        let other =
-            self.configs().into_iter().map(|(_, config)| config).find(|config| !targets.ours(config))?;
+        // Who has put entries of others beside ours has meant it.
+        let configs = self.configs();
+        if configs.iter().any(|(_, config)| targets.ours(config)) {
+            return None;
+        }
+        let (_, other) = configs.first()?;
         let asked = other["url"].as_str().map_or_else(
             || {
                 let text = |field: &str| other["service"][field].as_str().unwrap_or_default();
