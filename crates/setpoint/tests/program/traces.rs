@@ -73,7 +73,7 @@ const ADDRESSES: [&str; 4] = ["--metrics-bind-address", "0", "--health-probe-bin
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_reach_a_collector() {
-    let (site, collector) = (Site::new(), Collector::default());
+    let (site, collector) = (Site::new().await, Collector::default());
     let address = collector.serve().await;
     assert_eq!(site.run(&["install", "--crds"]).status.code(), Some(0));
     apply(&site.admin, SHOP).await;
@@ -150,7 +150,7 @@ async fn spans_reach_a_collector() {
 /// What is left is sent before the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_spans_are_sent_at_the_stop() {
-    let (site, collector) = (Site::new(), Collector::default());
+    let (site, collector) = (Site::new().await, Collector::default());
     let address = collector.serve().await;
     assert_eq!(site.run(&["install", "--crds"]).status.code(), Some(0));
     apply(&site.admin, SHOP).await;
