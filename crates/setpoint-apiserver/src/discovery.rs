@@ -10,10 +10,6 @@ use sha2::{Digest, Sha256};
 
 use crate::catalog::{Resource, Shape};
 
-/// The `Accept` parameters by which clients ask for aggregated discovery: `g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`.
-pub(crate) const AGGREGATED_TYPE: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-
 /// A subresource as discovery lists it.
 pub(crate) struct Listed<'a> {
     pub(crate) name: &'a str,

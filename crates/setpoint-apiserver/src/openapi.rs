@@ -3,14 +3,17 @@
 //!
 //! The documents of built-in group versions are kube-apiserver's own, put together from the facts: schemas, their prose, and paths. Those of custom
 //! resources have what their authors wrote (`custom`).
-//! OpenAPI v2 has the same in one document (`v2`), as JSON or as protobuf (`v2_protobuf`).
+//! OpenAPI v2 has the same in one document (`v2`). Both are served as JSON or as protobuf (`v2_protobuf`, `v3_protobuf`).
 
 mod custom;
+mod protobuf;
 mod v2;
 mod v2_protobuf;
+mod v3_protobuf;
 
 pub(crate) use self::v2::v2_json;
 pub(crate) use self::v2_protobuf::encode as v2_protobuf;
+pub(crate) use self::v3_protobuf::encode as v3_protobuf;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,6 +31,9 @@ use crate::{
 /// The form in which kubectl asks for OpenAPI v2, and the older name of the same, which is no valid media type to answer with.
 pub(crate) const V2_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 pub(crate) const V2_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The same two names of OpenAPI v3.
+pub(crate) const V3_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+pub(crate) const V3_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";

@@ -29,6 +29,11 @@ pub(crate) fn answer(
     }
     let resources = registry.catalog.all();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    if let ["api" | "apis"] = segments[..]
+        && let Some(answer) = aggregated(headers, query, &resources, segments[0] == "api")
+    {
+        return answer;
+    }
     match segments.as_slice() {
         ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
             Ok(health(&segments, query))
@@ -40,25 +45,16 @@ pub(crate) fn answer(
             }
             Ok(Form::of_errors(headers, None).value(200, &discovery::version()))
         }
-        ["api" | "apis"] if wants_aggregated(headers) => {
-            let document = discovery::aggregated(&resources, segments[0] == "api");
-            tagged(headers, discovery::AGGREGATED_TYPE, &document)
-        }
         ["openapi", "v2"] => {
-            let accept = accept(headers);
-            let place = |media: &str| clauses(accept).position(|clause| clause == media);
-            let protobuf = [openapi::V2_TYPE, openapi::V2_TYPE_OLD].into_iter().filter_map(place).min();
-            // Of both, the one that is named first.
-            if let Some(protobuf) = protobuf
-                && place("application/json").is_none_or(|json| protobuf < json)
-            {
-                let document = openapi::v2_protobuf(&openapi::v2_json(&resources));
-                return tagged_bytes(headers, openapi::V2_TYPE, document);
-            }
-            if !(accept.is_empty() || accepts(accept, "application/json")) {
+            let Some(media) = choose(headers, ["application/json", openapi::V2_TYPE, openapi::V2_TYPE_OLD])
+            else {
                 return Ok(bare(406));
+            };
+            let document = openapi::v2_json(&resources);
+            if media == "application/json" {
+                return tagged(headers, media, &document);
             }
-            tagged(headers, "application/json", &openapi::v2_json(&resources))
+            tagged_bytes(headers, openapi::V2_TYPE, openapi::v2_protobuf(&document))
         }
         ["openapi", "v3"] => {
             let index = openapi::index(&resources).to_string();
@@ -109,17 +105,20 @@ fn health(segments: &[&str], query: &Query) -> Response<Body> {
     respond(200, "text/plain; charset=utf-8", Body::from(Bytes::from(text)))
 }
 
-fn wants_aggregated(headers: &HeaderMap) -> bool {
-    headers
-        .get_all("accept")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|clause| {
-            ["as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"]
-                .iter()
-                .all(|part| clause.split(';').any(|given| given.trim() == *part))
-        })
+/// Aggregated discovery, if it is asked for: tagged by what it says, whatever its form.
+fn aggregated(
+    headers: &HeaderMap,
+    query: &Query,
+    resources: &[Arc<Resource>],
+    core: bool,
+) -> Option<Result<Response<Body>>> {
+    let document = || discovery::aggregated(resources, core);
+    let mut response = Form::negotiate_groups(headers, query)?.groups(document)?;
+    let tag = discovery::etag(document().to_string().as_bytes());
+    if headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes()) {
+        response = bare(304);
+    }
+    Some(tag_with(&mut response, &tag).map(|()| response))
 }
 
 fn accept(headers: &HeaderMap) -> &str {
@@ -135,6 +134,18 @@ fn accepts(accept: &str, media: &str) -> bool {
 /// The media types of an `Accept` header.
 fn clauses(accept: &str) -> impl Iterator<Item = &str> {
     accept.split(',').map(|clause| clause.split(';').next().unwrap_or_default().trim())
+}
+
+/// The first clause of the `Accept` header that one of the media types of OpenAPI fits.
+fn choose<const N: usize>(headers: &HeaderMap, offered: [&'static str; N]) -> Option<&'static str> {
+    let accept = accept(headers);
+    if accept.is_empty() {
+        return offered.first().copied();
+    }
+    clauses(accept).find_map(|clause| {
+        let fits = |media: &&&str| clause == **media || matches!(clause, "application/*" | "*/*");
+        offered.iter().find(fits).copied()
+    })
 }
 
 /// An answer of a code alone.
@@ -155,16 +166,16 @@ fn document(
     if !resources.iter().any(|resource| resource.group == group && resource.version == version) {
         return Ok(bare(404));
     }
-    let accept = accept(headers);
-    if !(accept.is_empty() || accepts(accept, "application/json")) {
+    let Some(media) = choose(headers, ["application/json", openapi::V3_TYPE, openapi::V3_TYPE_OLD]) else {
         return Ok(bare(406));
-    }
+    };
     let hash = openapi::hash(resources, group, version);
     let asked = query.get("hash");
     let tag = format!("\"{hash}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
     let mut response = if asked.is_some_and(|asked| asked != hash) {
-        let mut moved = respond(301, "application/json", Body::empty());
+        let media = if media == "application/json" { media } else { openapi::V3_TYPE };
+        let mut moved = respond(301, media, Body::empty());
         let location = HeaderValue::from_str(&format!("{path}?hash={hash}")).map_err(Status::internal)?;
         moved.headers_mut().insert(LOCATION, location);
         moved
@@ -172,7 +183,11 @@ fn document(
         bare(304)
     } else {
         let document = openapi::document(resources, group, version).ok_or_else(Status::no_path)?;
-        respond(200, "application/json", Body::from(Bytes::from(document.to_string())))
+        if media == "application/json" {
+            respond(200, media, Body::from(Bytes::from(document.to_string())))
+        } else {
+            respond(200, openapi::V3_TYPE, Body::from(Bytes::from(openapi::v3_protobuf(&document))))
+        }
     };
     if asked == Some(hash.as_str()) {
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));

@@ -39,6 +39,8 @@ enum View {
     Metadata {
         of_list: bool,
     },
+    /// All groups in one `apidiscovery.k8s.io/v2` document, not a list of their names.
+    Groups,
 }
 
 /// The form that a client asked for.
@@ -50,6 +52,9 @@ pub(crate) struct Form {
     /// Whether large answers may be compressed.
     gzip: bool,
 }
+
+/// How the content type of aggregated discovery says what it is.
+const GROUPS: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Larger answers are compressed for those who can read that (upstream: `defaultGzipThresholdBytes`).
 const GZIP_FROM: usize = 128 << 10;
@@ -79,6 +84,20 @@ impl Form {
             Encoding::Yaml => "application/yaml",
             Encoding::Protobuf => protobuf::MEDIA_TYPE,
         }
+    }
+
+    /// Aggregated discovery, if that is what was asked for.
+    pub(crate) fn groups(&self, document: impl FnOnce() -> Value) -> Option<Response<Body>> {
+        if self.view != View::Groups {
+            return None;
+        }
+        let mut response = self.value(200, &document());
+        let media = format!("{};{GROUPS}", self.media());
+        // What it is made of is known, and fits a header.
+        if let Ok(media) = HeaderValue::from_str(&media) {
+            response.headers_mut().insert(CONTENT_TYPE, media);
+        }
+        Some(response)
     }
 
     fn response(&self, code: u16, body: Bytes) -> Response<Body> {
@@ -127,7 +146,7 @@ impl Form {
 
     fn view(&self, resource: &Resource, object: Arc<Value>, now: Timestamp) -> Value {
         match &self.view {
-            View::Object => Arc::unwrap_or_clone(object),
+            View::Object | View::Groups => Arc::unwrap_or_clone(object),
             View::Metadata { .. } => partial(&object),
             View::Table(include) => {
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
@@ -175,7 +194,7 @@ impl Form {
                 .collect::<Vec<_>>()
         };
         let value = match &self.view {
-            View::Object => json!({
+            View::Object | View::Groups => json!({
                 "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": meta,
                 "items": objects().iter().map(|object| Item { resource, object }).collect::<Vec<_>>(),
             }),
@@ -265,7 +284,7 @@ impl Form {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let (kind, api_version) = match self.view {
-            View::Object => (resource.kind.clone(), resource.api_version()),
+            View::Object | View::Groups => (resource.kind.clone(), resource.api_version()),
             View::Metadata { .. } => ("PartialObjectMetadata".to_owned(), "meta.k8s.io/v1".to_owned()),
             View::Table(_) => {
                 let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});

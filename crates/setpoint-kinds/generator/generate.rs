@@ -268,7 +268,7 @@ fn package(source: &str) -> Result<String, Failure> {
     Ok(definition_name(package.ok_or("a .proto file without a package")?))
 }
 
-/// A line for each protobuf message of a package that has definitions: `name<TAB>number field type;…`, sorted by name. A field whose message's fields
+/// A line for each protobuf message of a package that has definitions, or that discovery answers with: `name<TAB>number field type;…`, sorted by name. A field whose message's fields
 /// are the parent's own in JSON (an embedded struct in Go) has the name `-`.
 fn messages(documents: &Path) -> Result<String, Failure> {
     let definitions = definitions(documents)?;
@@ -282,7 +282,7 @@ fn messages(documents: &Path) -> Result<String, Failure> {
         }
         let source = fs::read_to_string(&path)?;
         let package = &package(&source)?;
-        if !packages.contains(package.as_str()) {
+        if !(packages.contains(package.as_str()) || package == "io.k8s.api.apidiscovery.v2") {
             continue;
         }
         let mut message = String::new();

@@ -1,36 +1,15 @@
 //! OpenAPI v2 as protobuf: messages of gnostic's `openapiv2/OpenAPIv2.proto`, which client-go's discovery asks for, from the document as JSON.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::protobuf::wire::{bytes, tag, varint_field};
+use super::protobuf::Kind::{Any, Anys, Bool, Double, Each, Integer, Named, One, Text, Texts};
+use super::protobuf::{Field, message, named, texts, wrapped};
+use crate::protobuf::wire::varint_field;
 
 /// `openapi.v2.Document`.
 pub(crate) fn encode(document: &Value) -> Vec<u8> {
     message(document, DOCUMENT, 16)
 }
-
-/// A field: its name in JSON, its number, its content.
-type Field = (&'static str, u32, Kind);
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Text,
-    Texts,
-    Bool,
-    Integer,
-    Double,
-    /// Any value, as YAML.
-    Any,
-    Anys,
-    One(Write),
-    Each(Write),
-    /// A message that has a list of names with values, in the field of this number.
-    Named(u32, Write),
-}
-
-type Write = fn(&Value) -> Vec<u8>;
-
-use Kind::{Any, Anys, Bool, Double, Each, Integer, Named, One, Text, Texts};
 
 const DOCUMENT: &[Field] = &[
     ("swagger", 1, Text),
@@ -189,92 +168,6 @@ fn additional(value: &Value) -> Vec<u8> {
 /// Which security definitions a request needs, each with its scopes.
 fn security(value: &Value) -> Vec<u8> {
     named(1, value, |scopes| texts(1, scopes))
-}
-
-/// The fields of `value` by their numbers; those whose names begin with `x-` go into field `extensions`.
-fn message(value: &Value, fields: &[Field], extensions: u32) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (name, number, kind) in fields {
-        if let Some(content) = value.get(name) {
-            field(&mut out, *number, *kind, content);
-        }
-    }
-    for (name, content) in members(value).filter(|(name, _)| name.starts_with("x-")) {
-        bytes(&mut out, extensions, &entry(name, &any(content)));
-    }
-    out
-}
-
-fn field(out: &mut Vec<u8>, at: u32, kind: Kind, content: &Value) {
-    match kind {
-        Text => {
-            if let Some(text) = content.as_str().filter(|text| !text.is_empty()) {
-                bytes(out, at, text.as_bytes());
-            }
-        }
-        Texts => out.extend(texts(at, content)),
-        Bool if content == true => varint_field(out, at, 1),
-        Bool => {}
-        Integer => {
-            let content = content.as_i64().unwrap_or_default();
-            if content != 0 {
-                varint_field(out, at, content.cast_unsigned());
-            }
-        }
-        Double => {
-            let content = content.as_f64().unwrap_or_default();
-            if content != 0.0 {
-                tag(out, at, 1);
-                out.extend(content.to_le_bytes());
-            }
-        }
-        Any => bytes(out, at, &any(content)),
-        Anys => each(content).for_each(|content| bytes(out, at, &any(content))),
-        One(write) => bytes(out, at, &write(content)),
-        Each(write) => each(content).for_each(|content| bytes(out, at, &write(content))),
-        Named(inner, write) => bytes(out, at, &named(inner, content, write)),
-    }
-}
-
-fn each(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().into_iter().flat_map(Map::iter)
-}
-
-/// Texts, or one alone.
-fn texts(at: u32, value: &Value) -> Vec<u8> {
-    let mut out = Vec::new();
-    for text in each(value).chain([value]).filter_map(Value::as_str) {
-        bytes(&mut out, at, text.as_bytes());
-    }
-    out
-}
-
-fn named(at: u32, value: &Value, write: Write) -> Vec<u8> {
-    let mut out = Vec::new();
-    members(value).for_each(|(name, content)| bytes(&mut out, at, &entry(name, &write(content))));
-    out
-}
-
-/// `NamedAny`, `NamedSchema` and others: a name and a value.
-fn entry(name: &str, content: &[u8]) -> Vec<u8> {
-    let mut out = wrapped(1, name.as_bytes());
-    bytes(&mut out, 2, content);
-    out
-}
-
-/// `Any`, whose second field is YAML.
-fn any(value: &Value) -> Vec<u8> {
-    wrapped(2, serde_saphyr::to_string(value).unwrap_or_default().as_bytes())
-}
-
-fn wrapped(at: u32, content: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(content.len() + 4);
-    bytes(&mut out, at, content);
-    out
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use crate::status::{Result, Status};
 enum Offer {
     /// Documents and errors: no views.
     Document,
+    /// The groups of discovery, also aggregated.
+    Groups,
     /// Objects; whether they have a protobuf form of their own.
     Objects { protobuf: bool },
     /// Events of a watch.
@@ -66,6 +68,11 @@ impl Form {
             .ok_or_else(|| Status::not_acceptable(refusal(Offer::Document)))
     }
 
+    /// The form of `/api` or `/apis`, for who takes all groups at once.
+    pub(crate) fn negotiate_groups(headers: &HeaderMap, query: &Query) -> Option<Self> {
+        Self::choose(headers, query, Offer::Groups)
+    }
+
     /// The form of an error: JSON where nothing else is acceptable.
     pub(crate) fn of_errors(headers: &HeaderMap, query: Option<&str>) -> Self {
         Self::choose(headers, &Query::parse(query), Offer::Document).unwrap_or_else(Self::json)
@@ -92,8 +99,15 @@ impl Form {
             };
             let streams = parameter("stream").is_none_or(|stream| stream == "watch");
             let view = match (parameter("as"), parameter("g"), parameter("v")) {
+                // Whoever takes all groups at once gets them, whatever stands before.
+                (None, None, None) if offer == Offer::Groups => return None,
                 (None, None, None) => View::Object,
-                _ if offer == Offer::Document => return None,
+                (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2"))
+                    if offer == Offer::Groups =>
+                {
+                    View::Groups
+                }
+                _ if matches!(offer, Offer::Document | Offer::Groups) => return None,
                 (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
                     View::Table(query.get("includeObject").unwrap_or("Metadata").to_owned())
                 }
@@ -111,7 +125,7 @@ impl Form {
                 || match view {
                     View::Object => protobuf,
                     View::Table(_) => false,
-                    View::Metadata { .. } => true,
+                    View::Metadata { .. } | View::Groups => true,
                 };
             let pretty = pretty || parameter("pretty") == Some("1");
             (streams && fits).then_some(Self { encoding, view, pretty, gzip })
