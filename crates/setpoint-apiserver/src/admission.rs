@@ -12,7 +12,6 @@
 //! `proxy`), with its options as the object. What a mutation makes of an object belongs to no field manager, and is validated
 //! like what the client sent.
 
-mod amounts;
 mod certificates;
 mod claim_resize;
 mod classes;
@@ -30,6 +29,7 @@ mod runtime_class;
 mod service_account;
 mod staying;
 mod topology;
+mod versions;
 mod webhooks;
 
 use std::sync::Arc;
@@ -225,7 +225,7 @@ impl Registry {
         let (mut policies, mut webhooks) = (PolicyRounds::default(), Reinvocation::default());
         loop {
             self.mutate_built_in(request, object)?;
-            self.mutate_by_policies(request, object, &mut policies)?;
+            self.mutate_by_policies(request, object, &mut policies).await?;
             self.ask_mutating_webhooks(request, object, warnings, &mut webhooks).await?;
             // What a webhook changed has everything asked once more.
             if !policies.again(webhooks.again()) {
@@ -296,7 +296,7 @@ impl Registry {
         self.check_runtime_class(request, object)?;
         self.check_certificates(request, object)?;
         self.check_resize(request, object)?;
-        self.validate_by_policies(request, object, warnings)?;
+        self.validate_by_policies(request, object, warnings).await?;
         self.ask_validating_webhooks(request, object, warnings).await?;
         // Last, so that nothing that is refused is charged.
         self.charge_quotas(request, object)

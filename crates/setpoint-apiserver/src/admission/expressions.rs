@@ -8,8 +8,8 @@ use setpoint_schema::cel::policy::{
 };
 
 use super::Attributes;
+use super::versions::Versioned;
 use crate::authz::{self, authorize};
-use crate::catalog::Resource;
 use crate::identity::Identity;
 use crate::object::fields;
 use crate::policies::RoleSnapshot;
@@ -63,15 +63,8 @@ pub(crate) struct Seen {
 }
 
 impl Registry {
-    /// What expressions see of a request; `object` and `old` are in the version that is asked for, which is that of `kind` and
-    /// `resource` (`{group, version, kind}` and `{group, version, resource}`).
-    pub(crate) fn seen(
-        &self,
-        request: &Attributes<'_>,
-        (kind, resource): (&Value, &Value),
-        object: Value,
-        old: Value,
-    ) -> Seen {
+    /// What expressions see of a request by way of its objects in the version that is asked for.
+    pub(super) fn seen(&self, request: &Attributes<'_>, versioned: &Versioned) -> Seen {
         let namespace = match request.place.namespace.as_str() {
             // A namespace is not in itself.
             name if name.is_empty() || request.resource().is("", "namespaces") => Value::Null,
@@ -82,7 +75,7 @@ impl Registry {
         };
         let user = request.user;
         let mut body = json!({
-            "kind": kind, "resource": resource, "subResource": request.subresource,
+            "kind": versioned.kind, "resource": versioned.resource_value(), "subResource": request.subresource,
             "requestKind": request.kind.to_value(), "requestResource": resource_of(request),
             "requestSubResource": request.subresource,
             "name": request.place.name, "namespace": request.namespace(), "operation": request.operation.name(),
@@ -91,7 +84,7 @@ impl Registry {
         });
         leave_out_empty(&mut body);
         leave_out_empty(&mut body["userInfo"]);
-        Seen { object, old, request: body, namespace }
+        Seen { object: versioned.object.clone(), old: versioned.old.clone(), request: body, namespace }
     }
 
     /// Evaluates expressions on what they see. Who may do what is looked up if `asks`, as of now.
@@ -246,51 +239,26 @@ pub(crate) fn failure(expression: &str, why: &str) -> String {
 }
 
 impl Registry {
-    /// Whether the match conditions of a webhook hold for a request. `object` and `old` are in the version that the webhook asks
-    /// for, which is that of `kind` and `resource` (`{group, version, kind}` and `{group, version, resource}`).
+    /// Whether the match conditions of a webhook hold for a request, by way of its objects in the version that the webhook asks for.
     ///
     /// # Errors
     /// When a condition fails and all others hold; the failure policy decides.
-    pub(crate) fn meets(
+    pub(super) fn meets(
         &self,
         conditions: &Value,
         request: &Attributes<'_>,
-        (kind, resource): (&Value, &Value),
-        object: &Value,
-        old: &Value,
+        versioned: &Versioned,
     ) -> Result<bool, Undecided> {
         if conditions.as_array().is_none_or(Vec::is_empty) {
             return Ok(true);
         }
         let compiled = self.compiled_policies.conditions(conditions);
         let compiled = compiled.as_ref().as_ref().map_err(Clone::clone)?;
-        let mut seen = self.seen(request, (kind, resource), object.clone(), old.clone());
+        let mut seen = self.seen(request, versioned);
         // Webhooks are not told of it.
         seen.namespace = Value::Null;
         self.evaluate(request, &seen, None, &[], compiled.use_authorizer(), |evaluation| {
             compiled.hold(evaluation)
         })
-    }
-
-    /// What expressions see of a request by way of `target`, its resource in the version that a rule names.
-    pub(crate) fn seen_as(&self, request: &Attributes<'_>, target: &Resource, object: &Value) -> Seen {
-        let own = request.resource();
-        let in_version = |object: &Value| {
-            let mut object = object.clone();
-            if object.is_object()
-                && target.version != own.version
-                && object["apiVersion"] == own.api_version()
-            {
-                object["apiVersion"] = target.api_version().into();
-            }
-            object
-        };
-        let old = in_version(request.old.unwrap_or(&Value::Null));
-        let resource = json!({"group": target.group, "version": target.version, "resource": target.plural});
-        let mut kind = request.kind.to_value();
-        if request.kind.kind == own.kind {
-            kind["version"] = target.version.as_str().into();
-        }
-        self.seen(request, (&kind, &resource), in_version(object), old)
     }
 }

@@ -10,7 +10,6 @@
 mod matching;
 mod mutating;
 mod review;
-mod versions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +19,8 @@ use serde_json::Value;
 
 pub(super) use self::mutating::Reinvocation;
 use self::review::{Answer, Refusal};
-use self::versions::Versioned;
 use super::Attributes;
+use crate::admission::versions::Versioned;
 use crate::registry::Registry;
 use crate::status::{Result, Status};
 

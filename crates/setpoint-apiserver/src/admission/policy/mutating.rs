@@ -12,6 +12,7 @@ use super::compiled::Compiled;
 use super::{Bound, is_exempt};
 use crate::admission::Attributes;
 use crate::admission::expressions::failure;
+use crate::admission::versions::{is_own, shown};
 use crate::catalog::Resource;
 use crate::object::{Metadata, copy_meta, fields, meta_mut};
 use crate::registry::{Mismade, Registry, redecode};
@@ -57,6 +58,8 @@ impl PolicyRounds {
 enum Failed {
     /// The failure policy decides.
     Policy(String),
+    /// The same, whichever binding led there.
+    Configuration(String),
     /// For good.
     Broken(Status),
 }
@@ -66,7 +69,7 @@ impl Registry {
     ///
     /// # Errors
     /// The first failure of a policy that does not let requests pass then.
-    pub(in crate::admission) fn mutate_by_policies(
+    pub(in crate::admission) async fn mutate_by_policies(
         &self,
         request: &Attributes<'_>,
         object: &mut Value,
@@ -82,14 +85,15 @@ impl Registry {
             rounds.note_change();
         }
         for Bound { policy, bindings } in &bound {
-            self.change_by(policy, bindings, request, object, rounds)?;
+            // Few requests have policies: the others need no room for it.
+            Box::pin(self.change_by(policy, bindings, request, object, rounds)).await?;
         }
         rounds.output = object.clone();
         Ok(())
     }
 
     /// Has one policy change the object by way of each binding.
-    fn change_by(
+    async fn change_by(
         &self,
         policy: &Value,
         bindings: &[Arc<Value>],
@@ -106,7 +110,7 @@ impl Registry {
             Ok(Some(configured)) => configured,
             Ok(None) => return Ok(()),
             Err(why) => {
-                let failed = Failed::Policy(format!("failed to configure policy: {why}"));
+                let failed = Failed::Configuration(format!("failed to configure policy: {why}"));
                 return decide(policy, None, request, object, failed);
             }
         };
@@ -137,14 +141,15 @@ impl Registry {
                     rounds.eager.push(id);
                 }
                 let mut changed = object.clone();
-                match self.change(policy, &compiled, &target, given, request, &mut changed) {
+                match self.change(policy, &compiled, &target, given, request, &mut changed).await {
                     Ok(()) if changed != *object => {
                         *object = changed;
                         rounds.note_change();
                     }
                     Ok(()) => {}
                     Err(failed) => {
-                        decide(policy, Some(name), request, object, failed)?;
+                        let by = (!matches!(failed, Failed::Configuration(_))).then_some(name);
+                        decide(policy, by, request, object, failed)?;
                     }
                 }
             }
@@ -153,56 +158,64 @@ impl Registry {
     }
 
     /// Makes the mutations of a policy, each on what those before it have made.
-    fn change(
+    async fn change(
         &self,
         policy: &Value,
         compiled: &Compiled,
-        target: &Resource,
+        target: &Arc<Resource>,
         params: Option<&Value>,
         request: &Attributes<'_>,
         object: &mut Value,
     ) -> Result<(), Failed> {
         let (variables, asks) = (&compiled.variables, compiled.asks);
-        let seen = self.seen_as(request, target, object);
+        let versioned = self.in_version_of(request, object, target).await;
+        let mut versioned =
+            versioned.map_err(|why| Failed::Configuration(format!("failed to configure policy: {why}")))?;
+        let seen = self.seen(request, &versioned);
         let concerns = self
             .evaluate(request, &seen, params, variables, asks, |evaluation| compiled.concerns(evaluation));
         if !concerns.map_err(|undecided| Failed::Policy(undecided.0))? {
             return Ok(());
         }
+        let own = is_own(request);
+        let elsewhere = own && target.version != request.resource().version;
+        let mut changed = if elsewhere { versioned.object.clone() } else { object.clone() };
         let mutations = policy["spec"]["mutations"].as_array().into_iter().flatten();
         for (mutation, expression) in mutations.zip(&compiled.mutations) {
             let expression: &Expression = expression.as_ref().map_err(|why| Failed::Policy(why.clone()))?;
-            let seen = self.seen_as(request, target, object);
+            versioned.object = shown(request, changed.clone());
+            let seen = self.seen(request, &versioned);
             let value = self
                 .evaluate(request, &seen, params, variables, asks, |evaluation| evaluation.run(expression));
             let value = value.map_err(|why| Failed::Policy(failure(expression.text(), &why)))?;
             if mutation["patchType"] == "JSONPatch" {
-                patch_by(object, &value)?;
+                patch_by(&mut changed, &value)?;
             } else {
-                self.merge(request, object, value)?;
+                self.merge(request, target, &mut changed, value)?;
             }
-            if request.kind.kind == request.resource().kind {
-                redecode(request.resource(), object).map_err(|mismade| match mismade {
-                    Mismade::Undecodable(why) => {
-                        Failed::Broken(Status::internal(match why.trim_start_matches("json: ") {
-                            why if why.starts_with("cannot unmarshal") => format!("json: {why}"),
-                            why => why.to_owned(),
-                        }))
-                    }
-                    Mismade::Refused(status) if request.resource().custom().is_none() => {
-                        let why = format!("failed to convert object: {}", status.message);
-                        Failed::Broken(Status::internal(why))
-                    }
-                    Mismade::Refused(status) => Failed::Broken(status),
-                })?;
+            if own {
+                redecode(target, &mut changed).map_err(|mismade| unfit_object(target, mismade))?;
             }
+        }
+        if !elsewhere {
+            *object = changed;
+        } else if changed != seen.object {
+            let converted = self.converted(target, request.resource(), changed).await;
+            *object = converted.map_err(|why| {
+                Failed::Broken(Status::internal(format!("failed to convert object: {why}")))
+            })?;
         }
         Ok(())
     }
 
     /// Merges an apply configuration into the object, as server-side apply would, but owned by nobody.
-    fn merge(&self, request: &Attributes<'_>, object: &mut Value, mut intent: Value) -> Result<(), Failed> {
-        let resource = request.resource();
+    fn merge(
+        &self,
+        request: &Attributes<'_>,
+        resource: &Resource,
+        object: &mut Value,
+        mut intent: Value,
+    ) -> Result<(), Failed> {
         if request.kind.kind != resource.kind {
             let kind = request.kind;
             let group = if kind.group.is_empty() { String::new() } else { format!("{}/", kind.group) };
@@ -239,6 +252,20 @@ impl Registry {
     }
 }
 
+/// Why what a mutation made is no object of its kind.
+fn unfit_object(resource: &Resource, mismade: Mismade) -> Failed {
+    Failed::Broken(match mismade {
+        Mismade::Undecodable(why) => Status::internal(match why.trim_start_matches("json: ") {
+            why if why.starts_with("cannot unmarshal") => format!("json: {why}"),
+            why => why.to_owned(),
+        }),
+        Mismade::Refused(status) if resource.custom().is_none() => {
+            Status::internal(format!("failed to convert object: {}", status.message))
+        }
+        Mismade::Refused(status) => status,
+    })
+}
+
 /// Why an apply configuration does not fit: what it is about is known.
 fn unfit(error: &ApplyError) -> String {
     let text = error.to_string();
@@ -272,10 +299,13 @@ fn decide(
 ) -> Result<()> {
     match failed {
         Failed::Broken(status) => Err(status),
-        Failed::Policy(_) if policy["spec"]["failurePolicy"] == "Ignore" => Ok(()),
-        Failed::Policy(why) => {
-            let with = binding.map(|binding| format!(" with binding '{binding}'")).unwrap_or_default();
-            let message = format!("policy '{}'{with} denied request: {why}", policy.meta("name"));
+        _ if policy["spec"]["failurePolicy"] == "Ignore" => Ok(()),
+        Failed::Policy(why) | Failed::Configuration(why) => {
+            let name = policy.meta("name");
+            let message = match binding {
+                Some(binding) => format!("policy '{name}' with binding '{binding}' denied request: {why}"),
+                None => format!("policy {name:?} denied request: {why}"),
+            };
             let causes = vec![json!({"message": message})];
             Err(request.forbidden(object, "").worded(message).answering(403, "Invalid", causes))
         }

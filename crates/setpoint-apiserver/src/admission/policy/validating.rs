@@ -1,5 +1,6 @@
 //! `ValidatingAdmissionPolicy` (`…/policy/validating/{dispatcher,validator}.go`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,11 +10,12 @@ use super::compiled::Compiled;
 use super::{Bound, is_exempt};
 use crate::admission::Attributes;
 use crate::admission::expressions::failure;
+use crate::admission::versions::Versioned;
 use crate::object::Metadata;
 use crate::registry::Registry;
 use crate::status::{Result, Status};
 
-const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
+pub(super) const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
 /// The longest message of an expression; one that is longer is not shown.
 const LONGEST_MESSAGE: usize = 5 * 1024;
@@ -32,12 +34,35 @@ impl Objection {
     }
 }
 
+/// What one policy is asked about, and what has come of asking.
+struct Asking<'a> {
+    request: &'a Attributes<'a>,
+    object: &'a Value,
+    /// The objects in the versions that were asked for, converted once.
+    versions: &'a mut BTreeMap<String, Versioned>,
+    warnings: &'a mut Vec<String>,
+    refusals: &'a mut Vec<Status>,
+}
+
+/// The refusal by a binding that cannot be used, if the policy does not let requests pass then.
+fn misconfigured(
+    policy: &Value,
+    binding: &str,
+    request: &Attributes<'_>,
+    object: &Value,
+    why: &str,
+) -> Option<Status> {
+    let objection = Objection::failure(format!("failed to configure binding: {why}"));
+    (policy["spec"]["failurePolicy"] != "Ignore")
+        .then(|| refused(request, object, policy.meta("name"), Some(binding), &objection))
+}
+
 impl Registry {
     /// Asks every validating policy that the request concerns.
     ///
     /// # Errors
     /// The first refusal, in the order of the policies' names.
-    pub(in crate::admission) fn validate_by_policies(
+    pub(in crate::admission) async fn validate_by_policies(
         &self,
         request: &Attributes<'_>,
         object: &Value,
@@ -47,11 +72,13 @@ impl Registry {
         if bound.is_empty() || is_exempt(request) {
             return Ok(());
         }
-        let mut refusals = Vec::new();
+        let (mut refusals, mut versions) = (Vec::new(), BTreeMap::new());
         for Bound { policy, bindings } in &bound {
             let name = policy.meta("name");
-            let asked = self.ask_policy(policy, bindings, request, object, warnings, &mut refusals);
-            if let Err(why) = asked
+            let asking =
+                Asking { request, object, versions: &mut versions, warnings, refusals: &mut refusals };
+            // Few requests have policies: the others need no room for it.
+            if let Err(why) = Box::pin(self.ask_policy(policy, bindings, asking)).await
                 && policy["spec"]["failurePolicy"] != "Ignore"
             {
                 let objection = Objection::failure(format!("failed to configure policy: {why}"));
@@ -65,15 +92,13 @@ impl Registry {
     ///
     /// # Errors
     /// When the policy itself cannot be used.
-    fn ask_policy(
+    async fn ask_policy(
         &self,
         policy: &Value,
         bindings: &[Arc<Value>],
-        request: &Attributes<'_>,
-        object: &Value,
-        warnings: &mut Vec<String>,
-        refusals: &mut Vec<Status>,
+        asking: Asking<'_>,
     ) -> Result<(), String> {
+        let Asking { request, object, versions, warnings, refusals } = asking;
         let target = self.concerned(&policy["spec"]["matchConstraints"], request, object)?;
         let Some(target) = target else { return Ok(()) };
         let kind = self.param_kind(policy)?;
@@ -84,17 +109,28 @@ impl Registry {
             let params = match self.params_by(binding, kind.as_ref(), request, object) {
                 Ok(params) => params,
                 Err(why) => {
-                    if policy["spec"]["failurePolicy"] != "Ignore" {
-                        let objection = Objection::failure(format!("failed to configure binding: {why}"));
-                        refusals.push(refused(request, object, name, Some(binding_name), &objection));
-                    }
+                    refusals.extend(misconfigured(policy, binding_name, request, object, &why));
                     continue;
                 }
             };
+            if params.is_empty() {
+                continue;
+            }
+            if !versions.contains_key(&target.version) {
+                match self.in_version_of(request, object, &target).await {
+                    Ok(versioned) => drop(versions.insert(target.version.clone(), versioned)),
+                    Err(why) => {
+                        let why = format!("failed to convert object version: {why}");
+                        refusals.extend(misconfigured(policy, binding_name, request, object, &why));
+                        continue;
+                    }
+                }
+            }
+            let Some(versioned) = versions.get(&target.version) else { continue };
             let actions = binding["spec"]["validationActions"].as_array();
             let does = |action: &str| actions.is_some_and(|actions| actions.iter().any(|one| one == action));
             for params in &params {
-                let seen = self.seen_as(request, &target, object);
+                let seen = self.seen(request, versioned);
                 let given = kind.is_some().then_some(params);
                 let (variables, asks) = (&compiled.variables, compiled.asks);
                 let objections = self.evaluate(request, &seen, given, variables, asks, |evaluation| {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::versions::Versioned;
-use super::{Hook, review};
+use super::Hook;
 use crate::admission::Attributes;
 use crate::admission::matching::selects_object;
+use crate::admission::versions::Versioned;
 use crate::registry::Registry;
 use crate::status::{Result, Status};
 
@@ -44,10 +44,8 @@ impl Registry {
         let equivalent = hook.text("matchPolicy") == "Equivalent";
         let Some(target) = self.target(&spec["rules"], request, equivalent) else { return Ok(None) };
         namespace?;
-        let given = Versioned::of(request, object);
-        let versioned = self.in_version_of(given, request, &target).await?;
-        let seen = (&versioned.kind, &review::resource(&versioned.resource));
-        match self.meets(&spec["matchConditions"], request, seen, &versioned.object, &versioned.old) {
+        let versioned = self.in_version_of(request, object, &target).await.map_err(Status::internal)?;
+        match self.meets(&spec["matchConditions"], request, &versioned) {
             Ok(holds) => Ok(holds.then_some(versioned)),
             Err(_) if hook.fails_open() => Ok(None),
             Err(why) => {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 use setpoint_schema::patch;
 
-use super::versions::Versioned;
 use super::{Failed, Hook, MUTATING, matching};
 use crate::admission::Attributes;
+use crate::admission::versions::Versioned;
 use crate::registry::{Mismade, Registry, redecode};
 use crate::status::{Result, Status};
 use crate::webhooks::type_of;

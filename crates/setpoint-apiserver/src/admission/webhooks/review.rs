@@ -4,9 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::versions::Versioned;
 use crate::admission::Attributes;
-use crate::catalog::Resource;
+use crate::admission::expressions::resource_of;
+use crate::admission::versions::Versioned;
 use crate::webhooks::unexpected;
 
 const KIND: &str = "AdmissionReview";
@@ -26,11 +26,6 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Refusal(pub(super) Option<Value>);
 
-/// `{group, version, resource}`, as reviews show it.
-pub(super) fn resource(resource: &Resource) -> Value {
-    json!({"group": resource.group, "version": resource.version, "resource": resource.plural})
-}
-
 /// The review of a request in `version`.
 pub(super) fn request(version: &str, uid: &str, request: &Attributes<'_>, versioned: &Versioned) -> Value {
     let kind = request.kind.to_value();
@@ -45,9 +40,9 @@ pub(super) fn request(version: &str, uid: &str, request: &Attributes<'_>, versio
     let mut body = json!({
         "uid": uid,
         "kind": versioned.kind,
-        "resource": resource(&versioned.resource),
+        "resource": versioned.resource_value(),
         "requestKind": kind,
-        "requestResource": resource(request.resource()),
+        "requestResource": resource_of(request),
         "operation": request.operation.name(),
         "userInfo": info,
         "object": versioned.object,
