@@ -74,6 +74,7 @@ pub(crate) struct Registry {
     /// Held while quotas are charged, so that no two writes get the same room.
     pub(crate) charging: Mutex<()>,
     pub(crate) webhook_servers: webhooks::Servers,
+    pub(crate) webhook_connections: webhooks::Pool,
 }
 
 /// What depends on the cluster that the server is for.
@@ -141,6 +142,7 @@ impl Registry {
             compiled_policies: CompiledPolicies::default(),
             charging: Mutex::default(),
             webhook_servers: webhooks::Servers::default(),
+            webhook_connections: webhooks::Pool::default(),
         }
     }
 

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! clientConfig ─▶ Target: URL, name, authority ─┬─ a server in this process ────────┬─▶ status and body ─▶ review
-//!                 (a Service by its address)    └─ TCP ─▶ TLS ─▶ HTTP/1.1, or why ──┘
+//!                 (a Service by its address)    └─ a kept connection, or a new one ─┘
 //! ```
 
 mod answer;
 mod client;
+mod pool;
 mod service;
 mod target;
 mod trust;
@@ -25,6 +26,7 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 pub(crate) use self::answer::{TYPE_META, type_of, unexpected};
+pub(crate) use self::pool::Pool;
 use self::target::Target;
 use crate::registry::Registry;
 
@@ -125,7 +127,6 @@ impl Registry {
             return Ok(server.answer(request).await.into_parts());
         }
         let address = self.webhook_address(target)?;
-        let config = trust::configuration(target.ca.as_deref())?;
-        client::post(target, &address, config, path, body, ANSWER_LIMIT).await
+        client::post(&self.webhook_connections, target, &address, path, body, ANSWER_LIMIT).await
     }
 }
