@@ -300,6 +300,12 @@ impl ApiServer {
         self.inner.registry.quota_status(namespace, name).ok()
     }
 
+    /// The `status` that a ValidatingAdmissionPolicy should have: which generation was looked at, and where its expressions do not fit the kinds that
+    /// its rules name. Writing it is the work of a controller; `None` if there is no such policy.
+    pub fn policy_status(&self, name: &str) -> Option<Value> {
+        self.inner.registry.policy_status(name)
+    }
+
     /// Quotas, by namespace and name, whose [`quota_status`](Self::quota_status) may have become another one since something was written or removed in
     /// their namespace: the work of a quota controller, that also has to look at each quota when its spec changes. Never ends.
     pub fn quotas_to_reckon(&self) -> impl Stream<Item = (String, String)> + Send + use<> {

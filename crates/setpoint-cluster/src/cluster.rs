@@ -21,6 +21,7 @@ use crate::garbage::{GarbageCollector, Graph};
 use crate::hollow::HollowRuntime;
 use crate::kubelet::{Agent, ClusterDns, Node, NodeConfig, Runtime};
 use crate::namespaces::NamespaceLifecycle;
+use crate::policies::PolicyStatus;
 use crate::quotas::QuotaStatus;
 use crate::recorder::Recorder;
 use crate::serviceaccounts::NamespaceDefaults;
@@ -207,6 +208,11 @@ fn built_in(api: &ApiServer, volumes: &Path) -> Controllers {
         .when_used("", "resourcequotas", QuotaStatus::controller(api.clone()))
         .when_used("", "namespaces", NamespaceDefaults::controller(api.clone()))
         .when_used("rbac.authorization.k8s.io", "clusterroles", RoleAggregation::controller())
+        .when_used(
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies",
+            PolicyStatus::controller(api.clone()),
+        )
         .for_each_kind(move |used| GarbageCollector::for_kind(used, &graph).map(Into::into))
 }
 

@@ -21,6 +21,7 @@ mod hollow;
 pub mod kubelet;
 mod labels;
 mod namespaces;
+mod policies;
 mod quantity;
 mod quotas;
 mod recorder;

@@ -9,6 +9,7 @@ mod compiled;
 mod matching;
 mod mutating;
 mod params;
+mod types;
 mod validating;
 
 use std::sync::Arc;

@@ -63,6 +63,14 @@ impl Environment {
         self
     }
 
+    /// Adds a name whose value is an object of a built-in definition, such as `io.k8s.api.apps.v1.Deployment`. An unknown one says nothing.
+    #[must_use]
+    pub fn built_in(mut self, name: &str, definition: &str) -> Self {
+        let schema = Schema::builtin(definition).unwrap_or_else(Schema::untyped);
+        self.scope.insert(name.to_owned(), Some(schema));
+        self
+    }
+
     /// Adds a name of which nothing is checked beforehand.
     #[must_use]
     pub fn opaque(mut self, name: &str) -> Self {
