@@ -8,10 +8,12 @@
 //! Everything here is a pure function over one object (and the one that it replaces). The defaults are those of `pkg/apis/*/*/defaults.go` of
 //! kubernetes, the rest is from its strategies and admission plugins; `recorded/` has what a real kube-apiserver made of the same objects.
 
+mod amounts;
 mod defaults;
 mod edit;
 mod go;
 mod pod;
+mod pod_resources;
 mod prepare;
 mod profiles;
 mod quantity;
@@ -23,9 +25,10 @@ mod warnings;
 use serde_json::Value;
 use setpoint_kinds::{Presence, presence};
 
+pub(crate) use amounts::{Amounts, of_pod as amounts_of_pod};
 pub(crate) use edit::{list, text};
 pub(crate) use go::{GoValue, of as shown};
-use pod::class_of;
+use pod_resources::class_of;
 pub(crate) use profiles::take_annotated;
 pub(crate) use quantity::Quantity;
 pub(crate) use service_account::{account_name, admit_pod};
@@ -87,13 +90,14 @@ pub(crate) fn fields(group: &str, plural: &str, object: &Value) -> Vec<(&'static
             "spec.hostNetwork",
             "status.phase",
             "status.podIP",
+            "status.podIPs",
             "status.nominatedNodeName",
         ],
         ("", "nodes") => &["spec.unschedulable"],
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("apps", "replicasets") | ("", "replicationcontrollers") => &["status.replicas"],
+        ("", "replicationcontrollers") => &["status.replicas"],
         ("batch", "jobs") => &["status.successful"],
         ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
         ("" | "events.k8s.io", "events") => &[
@@ -121,6 +125,8 @@ fn field(object: &Value, path: &str) -> String {
             found("source.component").filter(|v| !edit::is_empty(v)).or_else(|| found("reportingComponent"))
         }
         "status.successful" => found("status.succeeded"),
+        // Upstream lets it be asked for, and has no value.
+        "status.podIPs" => None,
         // An event of events.k8s.io carries the same under another name.
         _ => found(path).or_else(|| found(&path.replace("involvedObject", "regarding"))),
     };

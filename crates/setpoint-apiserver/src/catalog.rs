@@ -120,8 +120,13 @@ impl Resource {
 
     pub(crate) fn name_rule(&self) -> NameRule {
         match (self.group.as_str(), self.plural.as_str()) {
-            ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
-            ("", "namespaces" | "services") => NameRule::Label,
+            ("rbac.authorization.k8s.io", _)
+            | ("", "events")
+            | ("policy", "poddisruptionbudgets")
+            | ("certificates.k8s.io", "certificatesigningrequests" | "clustertrustbundles") => {
+                NameRule::PathSegment
+            }
+            ("", "namespaces" | "services") | ("apps", "statefulsets") => NameRule::Label,
             _ => NameRule::Subdomain,
         }
     }
@@ -143,6 +148,7 @@ impl Resource {
             }
             "apiextensions.k8s.io" => self.plural == "customresourcedefinitions",
             "scheduling.k8s.io" => self.plural == "priorityclasses",
+            "resource.k8s.io" => matches!(self.plural.as_str(), "deviceclasses" | "resourceslices"),
             _ => false,
         }
     }

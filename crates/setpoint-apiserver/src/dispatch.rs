@@ -110,10 +110,15 @@ async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Res
     };
     match (answer, deprecation) {
         (Ok(mut response), Some(text)) => {
+            let others: Vec<_> = response.headers().get_all("warning").iter().cloned().collect();
+            response.headers_mut().remove("warning");
             warn(&mut response, &text);
+            for other in others {
+                response.headers_mut().append("warning", other);
+            }
             Ok(response)
         }
-        (Err(status), Some(text)) => Err(status.with_warnings(vec![text])),
+        (Err(status), Some(text)) => Err(status.after_warning(text)),
         (answer, None) => answer,
     }
 }
@@ -191,7 +196,11 @@ fn check_route(resource: &Resource, request: &ResourceRequest) -> Result<()> {
         if !request.name.is_empty() {
             return Err(no_route());
         }
-        if request.verb == "create" {
+        // What is in namespaces is deleted in one at a time.
+        if request.verb == "deletecollection" && resource.custom().is_some() {
+            return Err(no_route());
+        }
+        if matches!(request.verb, "create" | "deletecollection") {
             return Err(Status::method_not_allowed());
         }
     }

@@ -59,20 +59,12 @@ fn is_symbol(token: &str) -> bool {
     token.starts_with(['=', '!', ',', '(', ')', '<', '>'])
 }
 
-/// A requirement whose key and values are those of labels.
+/// A requirement whose values are those of labels, as its key is already.
 fn checked(requirement: Requirement) -> Result<Requirement, String> {
     let (key, values) = match &requirement {
         Requirement::In(key, values) | Requirement::NotIn(key, values) => (key, values.as_slice()),
-        Requirement::Exists(key)
-        | Requirement::Missing(key)
-        | Requirement::Greater(key, _)
-        | Requirement::Less(key, _) => (key, &[][..]),
+        _ => return Ok(requirement),
     };
-    let wrong_key = check_qualified(key);
-    if !wrong_key.is_empty() {
-        // Upstream has no name for the field of a key.
-        return Err(format!("<nil>: Invalid value: {key:?}: {}", wrong_key.join("; ")));
-    }
     match values.iter().enumerate().find(|(_, value)| !is_label_value(value)) {
         Some((index, value)) => {
             Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {LABEL_VALUE}"))
@@ -183,6 +175,11 @@ impl<'a> Parser<'a> {
         let key = self.word();
         if key.is_empty() {
             return Err(format!("found '{}', expected: identifier", self.next_text()));
+        }
+        let wrong = check_qualified(key);
+        if !wrong.is_empty() {
+            // Upstream has no name for the field of a key.
+            return Err(format!("<nil>: Invalid value: {key:?}: {}", wrong.join("; ")));
         }
         Ok(key.to_owned())
     }

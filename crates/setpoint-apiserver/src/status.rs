@@ -1,6 +1,8 @@
 //! Errors as Kubernetes words them: a `Status` object with code, reason, details and causes
 //! (`k8s.io/apimachinery/pkg/api/errors`).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 use setpoint_schema::FieldError;
 
@@ -137,6 +139,12 @@ impl Status {
     /// The same error, with what was noticed on the way to it.
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings = self.warnings.into_iter().chain(warnings).collect();
+        self
+    }
+
+    /// The same error with a warning before the others.
+    pub(crate) fn after_warning(mut self, warning: String) -> Self {
+        self.warnings = std::iter::once(warning).chain(self.warnings).collect();
         self
     }
 
@@ -295,7 +303,10 @@ impl Status {
     }
 
     /// `subject.kind` is the kind here, not the resource. `causes` must not be empty.
-    pub(crate) fn invalid(subject: Subject<'_>, causes: Vec<Cause>) -> Self {
+    pub(crate) fn invalid(subject: Subject<'_>, mut causes: Vec<Cause>) -> Self {
+        // What two checks say in the same words is said once.
+        let mut said = BTreeSet::new();
+        causes.retain(|cause| said.insert((cause.field.clone(), cause.message.clone())));
         let mut lines: Vec<String> = Vec::new();
         for cause in &causes {
             let line = if cause.field.is_empty() {

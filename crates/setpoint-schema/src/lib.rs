@@ -33,7 +33,7 @@ pub use field_set::{
     fingerprint::{fingerprint, normalise},
     project::project,
 };
-pub use omit::{fill_null_entries, omit_empty, write_zeros};
+pub use omit::{fill_nulls, forget_empty, has_empty_texts, keep_empty_texts, omit_empty, write_zeros};
 pub use printed::printed;
 pub use prune::{UnknownField, prune};
 pub use schema::{Schema, SchemaError};

@@ -17,8 +17,6 @@ pub fn omit_empty(schema: &Schema, value: &mut Value) {
             omit_empty(below, value);
             match schema.node.presence.get(name.as_str()) {
                 Some(Presence::Omitted) => !is_zero(below, value),
-                // The protobuf of the store has no empty lists and maps: they come back as `null`.
-                Some(Presence::Always) => !(is_zero(below, value) && is_collection(below)),
                 _ => true,
             }
         }),
@@ -27,19 +25,81 @@ pub fn omit_empty(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// Gives the `null` entries of maps of texts in an object of a built-in kind what Go reads them as: an empty text.
-pub fn fill_null_entries(schema: &Schema, value: &mut Value) {
+/// Leaves out the empty lists and maps that Go's JSON writes: the protobuf of the store has none, and they come back as `null`.
+pub fn forget_empty(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.retain(|name, value| {
+            let Some(below) = schema.field(name) else { return true };
+            forget_empty(below, value);
+            let always = schema.node.presence.get(name.as_str()) == Some(&Presence::Always);
+            !(always && is_zero(below, value) && is_collection(below))
+        }),
+        Value::Array(items) => items.iter_mut().for_each(|item| forget_empty(schema.item(), item)),
+        _ => {}
+    }
+}
+
+/// Whether an object of a built-in kind has an empty text in a field that Go has a pointer for: it was given, where others count as absent.
+pub fn has_empty_texts(schema: &Schema, value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.iter().any(|(name, value)| {
+            let below = schema.field(name);
+            value == "" && is_pointer(schema, name)
+                || below.is_some_and(|below| has_empty_texts(below, value))
+        }),
+        Value::Array(items) => items.iter().any(|item| has_empty_texts(schema.item(), item)),
+        _ => false,
+    }
+}
+
+/// Gives `after`, which was made of `before`, its empty texts back that Go has pointers for.
+pub fn keep_empty_texts(schema: &Schema, before: &Value, after: &mut Value) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (name, value) in before {
+                if value == "" && is_pointer(schema, name) {
+                    after.insert(name.clone(), value.clone());
+                } else if let (Some(below), Some(after)) = (schema.field(name), after.get_mut(name)) {
+                    keep_empty_texts(below, value, after);
+                }
+            }
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            for (before, after) in before.iter().zip(after) {
+                keep_empty_texts(schema.item(), before, after);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether Go has a pointer for a field of a struct.
+fn is_pointer(schema: &Schema, name: &str) -> bool {
+    schema.named(name).is_some()
+        && !schema.node.presence.contains_key(name)
+        && !schema.node.presence.is_empty()
+}
+
+/// Gives the `null` items of lists and entries of maps in an object of a built-in kind what Go reads them as: the zero value of their type.
+pub fn fill_nulls(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 let Some(below) = schema.field(name) else { continue };
-                if value.is_null() && schema.named(name).is_none() && below.node.kind == Some(Type::String) {
-                    *value = Value::String(String::new());
+                if value.is_null() && schema.named(name).is_none() {
+                    *value = zero(below);
                 }
-                fill_null_entries(below, value);
+                fill_nulls(below, value);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill_null_entries(schema.item(), item)),
+        Value::Array(items) => {
+            for item in items {
+                if item.is_null() && schema.node.kind == Some(Type::Array) {
+                    *item = zero(schema.item());
+                }
+                fill_nulls(schema.item(), item);
+            }
+        }
         _ => {}
     }
 }
@@ -120,13 +180,13 @@ pub fn write_zeros(schema: &Schema, value: &mut Value) {
 fn zero(schema: &Schema) -> Value {
     let node = &schema.node;
     match (node.kind, node.format.as_deref()) {
-        (Some(Type::String), None) => "".into(),
+        (Some(Type::String), None | Some("byte")) => "".into(),
         (Some(Type::Integer | Type::Number), _) | (None, Some("int-or-string")) => 0.into(),
         (Some(Type::Boolean), _) => false.into(),
         // The one definition that is a text or a number is the quantity.
         (None, None) if !node.checks.one_of.is_empty() => "0".into(),
         _ if !node.properties.is_empty() => Value::Object(Map::new()),
-        // Lists, maps, times and bytes.
+        // Lists, maps and times.
         _ => Value::Null,
     }
 }
@@ -138,16 +198,25 @@ mod tests {
     use super::*;
 
     fn omitted(definition: &str, mut value: Value) -> Value {
-        omit_empty(&Schema::builtin(definition).unwrap(), &mut value);
+        let schema = Schema::builtin(definition).unwrap();
+        omit_empty(&schema, &mut value);
+        forget_empty(&schema, &mut value);
         value
     }
 
     #[test]
-    fn null_entries_of_maps_are_empty_texts() {
+    fn null_items_and_entries_are_zeros() {
+        let schema = Schema::builtin("io.k8s.api.core.v1.Pod").unwrap();
+        let mut pod =
+            json!({"spec": {"containers": [null, {"args": [null], "resources": {"limits": {"cpu": null}}}]}});
+        fill_nulls(&schema, &mut pod);
+        let filled =
+            json!({"spec": {"containers": [{}, {"args": [""], "resources": {"limits": {"cpu": "0"}}}]}});
+        assert_eq!(pod, filled);
         let schema = Schema::builtin("io.k8s.api.core.v1.ConfigMap").unwrap();
         let mut map =
             json!({"data": {"k": null, "l": "v"}, "immutable": null, "metadata": {"labels": {"a": null}}});
-        fill_null_entries(&schema, &mut map);
+        fill_nulls(&schema, &mut map);
         let filled =
             json!({"data": {"k": "", "l": "v"}, "immutable": null, "metadata": {"labels": {"a": ""}}});
         assert_eq!(map, filled);

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Attributes, Operation};
 use crate::authz::{self, authorize};
 use crate::builtin::{requested_certificate, text};
+use crate::object::meta_mut;
 use crate::policies::StoredPolicies;
 use crate::registry::Registry;
 use crate::status::Result;
@@ -32,13 +33,43 @@ impl Registry {
                 self.check_signer(request, object, old, "sign")
             }
             ("certificatesigningrequests", "", Operation::Create) => check_subject(request, object),
+            ("clustertrustbundles", "", Operation::Create | Operation::Update) => {
+                self.check_attester(request, object)
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Trust in a signer is given by who may attest for it. What the garbage collector writes changes nothing about that.
+    fn check_attester(&self, request: &Attributes<'_>, object: &Value) -> Result<()> {
+        let signer = text(&object["spec"], "signerName");
+        let collects = request.old.is_some_and(|old| {
+            let without = |object: &Value| {
+                let mut object = object.clone();
+                for key in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                    meta_mut(&mut object).remove(key);
+                }
+                object
+            };
+            without(old) == without(object)
+        });
+        if signer.is_empty() || collects || self.may_for_signer(request, signer, "attest") {
+            return Ok(());
+        }
+        Err(request.forbidden(object, &format!("user not permitted to attest for signerName {signer:?}")))
     }
 
     /// Refuses the request if the user may not do this for the signer that `of` names, or for all of its domain.
     fn check_signer(&self, request: &Attributes<'_>, object: &Value, of: &Value, verb: &str) -> Result<()> {
         let signer = text(&of["spec"], "signerName");
+        if self.may_for_signer(request, signer, verb) {
+            return Ok(());
+        }
+        let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+        Err(request.forbidden(object, &why))
+    }
+
+    fn may_for_signer(&self, request: &Attributes<'_>, signer: &str, verb: &str) -> bool {
         let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
         let may = |name: &str| {
             let asked = authz::Attributes {
@@ -53,11 +84,7 @@ impl Registry {
             };
             authorize(&asked, &StoredPolicies(&self.store)).allowed
         };
-        if may(signer) || may(&domain) {
-            return Ok(());
-        }
-        let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-        Err(request.forbidden(object, &why))
+        may(signer) || may(&domain)
     }
 }
 

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::amounts::{self, Amounts};
 use super::{Attributes, Operation};
-use crate::builtin::Quantity;
+use crate::builtin::{Amounts, Quantity, amounts_of_pod};
 use crate::object::fields;
 use crate::registry::Registry;
 use crate::status::Result;
@@ -64,7 +63,7 @@ impl Registry {
                     }
                 }
                 "Pod" if !claims => {
-                    let of = |key: &str| amounts::of_pod(object, key);
+                    let of = |key: &str| amounts_of_pod(object, key);
                     problems.extend(check(&limit, kind, &of("requests"), &of("limits")));
                 }
                 _ => {}

@@ -17,8 +17,8 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use self::counted::Counted;
-use super::amounts::Amounts;
 use super::{Attributes, Operation};
+use crate::builtin::Amounts;
 use crate::builtin::Quantity;
 use crate::catalog::Resource;
 use crate::object::fields;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation, amounts};
-use crate::builtin::{Quantity, text};
+use super::{Attributes, Operation};
+use crate::builtin::{Amounts, Quantity, amounts_of_pod, text};
 use crate::object::Metadata;
 use crate::registry::Registry;
 use crate::status::Result;
@@ -31,9 +31,9 @@ impl Registry {
             let why = format!("pod resize is only supported on linux nodes, node {name:?} is {os:?}");
             return refuse(&why, "UnsupportedPlatform");
         }
-        let allocatable = amounts::Amounts::of(&node.value["status"]["allocatable"]);
-        let requested = amounts::of_pod(pod, "requests");
-        let of = |amounts: &amounts::Amounts, name: &str| amounts.get(name).map_or(0, Quantity::nanos);
+        let allocatable = Amounts::of(&node.value["status"]["allocatable"]);
+        let requested = amounts_of_pod(pod, "requests");
+        let of = |amounts: &Amounts, name: &str| amounts.get(name).map_or(0, Quantity::nanos);
         let mut beyond = Vec::new();
         for (name, unit) in [("cpu", 1_000_000), ("memory", 1_000_000_000)] {
             let (wanted, there) = (of(&requested, name), of(&allocatable, name));

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::amounts::Amounts;
 use super::{Attributes, Operation};
-use crate::builtin::{list, text};
+use crate::builtin::{Amounts, list, text};
 use crate::object::fields;
 use crate::registry::Registry;
 use crate::status::Result;

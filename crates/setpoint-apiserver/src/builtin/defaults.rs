@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::{
-    edit::{child, existing, fill, is_empty, items, list, remove, set, text},
+    edit::{child, existing, fill, fill_absent, is_empty, items, list, remove, set, text},
     pod, service,
 };
 
@@ -54,7 +54,8 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         ("", "PersistentVolume") => {
             if let Some(spec) = existing(object, "spec") {
                 fill(spec, "persistentVolumeReclaimPolicy", "Retain");
-                fill(spec, "volumeMode", "Filesystem");
+                pod::default_source(spec);
+                fill_absent(spec, "volumeMode", "Filesystem");
                 if let Some(path) = existing(spec, "hostPath")
                     && path["type"].is_null()
                 {
@@ -94,7 +95,7 @@ pub fn default(group: &str, kind: &str, object: &mut Value) {
         ("networking.k8s.io", "IngressClass") => {
             let parameters = existing(object, "spec").and_then(|spec| existing(spec, "parameters"));
             if let Some(parameters) = parameters {
-                fill(parameters, "scope", "Cluster");
+                fill_absent(parameters, "scope", "Cluster");
             }
         }
         ("storage.k8s.io", "StorageClass") => {
@@ -236,7 +237,7 @@ fn node(object: &mut Value) {
 
 fn claim(object: &mut Value) {
     if let Some(spec) = existing(object, "spec") {
-        fill(spec, "volumeMode", "Filesystem");
+        fill_absent(spec, "volumeMode", "Filesystem");
     }
     fill(child(object, "status"), "phase", "Pending");
 }
@@ -249,11 +250,11 @@ pub fn data_source(spec: &mut Value) {
         "VolumeSnapshot" => text(source, "apiGroup") == "snapshot.storage.k8s.io",
         _ => false,
     };
+    if !text(&spec["dataSourceRef"], "namespace").is_empty() {
+        remove(spec, "dataSourceRef");
+    }
     if spec["dataSourceRef"].is_null() && !spec["dataSource"].is_null() && !known(&spec["dataSource"]) {
         remove(spec, "dataSource");
-    }
-    if let Some(reference) = existing(spec, "dataSourceRef") {
-        remove(reference, "namespace");
     }
     match (spec["dataSource"].is_object(), spec["dataSourceRef"].is_object()) {
         (true, false) => set(spec, "dataSourceRef", spec["dataSource"].clone()),
@@ -270,7 +271,7 @@ fn slice(object: &mut Value) {
         if port["name"].is_null() {
             set(port, "name", "");
         }
-        fill(port, "protocol", "TCP");
+        fill_absent(port, "protocol", "TCP");
     }
 }
 
@@ -299,7 +300,7 @@ fn csi_driver(object: &mut Value) {
     ] {
         fill(spec, key, false);
     }
-    fill(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    fill_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
     if list(spec, "volumeLifecycleModes").is_empty() {
         set(spec, "volumeLifecycleModes", json!(["Persistent"]));
     }
@@ -352,8 +353,8 @@ fn deployment(object: &mut Value) {
     fill(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         let rolling = child(strategy, "rollingUpdate");
-        fill(rolling, "maxUnavailable", "25%");
-        fill(rolling, "maxSurge", "25%");
+        fill_absent(rolling, "maxUnavailable", "25%");
+        fill_absent(rolling, "maxSurge", "25%");
     }
     pod::default_template(spec, "template");
 }
@@ -366,8 +367,8 @@ fn daemon_set(object: &mut Value) {
     fill(strategy, "type", "RollingUpdate");
     if strategy["type"] == "RollingUpdate" {
         let rolling = child(strategy, "rollingUpdate");
-        fill(rolling, "maxUnavailable", 1);
-        fill(rolling, "maxSurge", 0);
+        fill_absent(rolling, "maxUnavailable", 1);
+        fill_absent(rolling, "maxSurge", 0);
     }
     pod::default_template(spec, "template");
 }
@@ -384,11 +385,11 @@ fn job(spec: &mut Value) {
         fill(spec, "backoffLimit", i32::MAX);
     }
     failure_policy(spec);
-    fill(spec, "completionMode", "NonIndexed");
+    fill_absent(spec, "completionMode", "NonIndexed");
     fill(spec, "suspend", false);
     fill(spec, "manualSelector", false);
     let replacement = if spec["podFailurePolicy"].is_object() { "Failed" } else { "TerminatingOrFailed" };
-    fill(spec, "podReplacementPolicy", replacement);
+    fill_absent(spec, "podReplacementPolicy", replacement);
     pod::default_template(spec, "template");
 }
 
@@ -417,10 +418,10 @@ fn cron_job(object: &mut Value) {
 fn network_policy(object: &mut Value) {
     let Some(spec) = existing(object, "spec") else { return };
     for rule in items(spec, "ingress") {
-        items(rule, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+        items(rule, "ports").for_each(|port| fill_absent(port, "protocol", "TCP"));
     }
     for rule in items(spec, "egress") {
-        items(rule, "ports").for_each(|port| fill(port, "protocol", "TCP"));
+        items(rule, "ports").for_each(|port| fill_absent(port, "protocol", "TCP"));
     }
     if list(spec, "policyTypes").is_empty() {
         let types =

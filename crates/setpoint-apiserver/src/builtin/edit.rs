@@ -16,6 +16,15 @@ pub fn fill(object: &mut Value, key: &str, value: impl Into<Value>) {
     }
 }
 
+/// Sets a field that is not there: one that Go has a pointer for, where an empty text is something.
+pub fn fill_absent(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Value::Object(fields) = object
+        && fields.get(key).is_none_or(Value::is_null)
+    {
+        fields.insert(key.to_owned(), value.into());
+    }
+}
+
 /// Sets a number that is absent or zero: for numbers that upstream has no pointer for.
 pub fn fill_number(object: &mut Value, key: &str, number: i64) {
     if object.get(key).is_some_and(|value| value.as_i64() == Some(0)) {

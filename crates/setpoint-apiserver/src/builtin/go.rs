@@ -25,6 +25,11 @@ pub(crate) fn at(definition: &str, path: &FieldPath, value: &Value) -> Option<Go
     Some(show(shape_at(definition, path.as_str())?.0, value))
 }
 
+/// Whether the field at `path` of an object of a definition is a pointer.
+pub(crate) fn is_pointer(definition: &str, path: &FieldPath) -> bool {
+    shape_at(definition, path.as_str()).is_some_and(|shape| shape.0.starts_with('*'))
+}
+
 /// The value of a definition's internal type.
 pub(crate) fn of(definition: &str, value: &Value) -> GoValue {
     show(definition.strip_prefix("io.k8s.").unwrap_or(definition), value)
@@ -37,7 +42,8 @@ fn shape_at(definition: &str, path: &str) -> Option<GoShape> {
         let inner = shape.0.trim_start_matches('*');
         shape = match step {
             Step::Item => GoShape(inner.strip_prefix(['[', '{'])?),
-            Step::Field(name) => field_of(inner, name)?,
+            // Some of upstream's paths leave out the index.
+            Step::Field(name) => field_of(inner.trim_start_matches(['[', '*']), name)?,
         };
     }
     Some(shape)

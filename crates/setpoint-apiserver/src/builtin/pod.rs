@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    edit::{child, copy, existing, fill, fill_number, items, list, set, text},
-    quantity::Quantity,
+    edit::{child, copy, existing, fill, fill_absent, fill_number, items, list, set, text},
+    pod_resources::{self, class_of},
 };
 
 /// Defaults of a pod spec, in a pod or a template.
@@ -135,9 +135,15 @@ fn default_http_get(handler: &mut Value) {
     }
 }
 
-/// Whether an image reference has the tag `latest` or neither tag nor digest.
+/// Whether an image reference has the tag `latest` or neither tag nor digest; one that is no reference has neither.
 fn is_latest(image: &str) -> bool {
-    if image.is_empty() || image.contains('@') {
+    // `github.com/distribution/reference`: components of lower case, and a domain before them; 255 characters at most.
+    let sound = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
+    let named = image.split('/').next_back().is_some_and(|last| {
+        let name = last.split([':', '@']).next().unwrap_or_default();
+        !name.is_empty() && !name.contains(|c: char| c.is_ascii_uppercase())
+    });
+    if image.len() > 255 || !image.chars().all(sound) || !named || image.contains('@') {
         return false;
     }
     let name = image.rsplit('/').next().unwrap_or(image);
@@ -160,6 +166,7 @@ fn default_volume(volume: &mut Value) {
     {
         set(path, "type", "");
     }
+    default_source(volume);
     if let Some(source) = existing(volume, "downwardAPI") {
         default_downward(source);
     }
@@ -176,8 +183,34 @@ fn default_volume(volume: &mut Value) {
     if let Some(template) = existing(volume, "ephemeral").and_then(|e| existing(e, "volumeClaimTemplate")) {
         fill(template, "metadata", json!({}));
         if let Some(spec) = existing(template, "spec") {
-            fill(spec, "volumeMode", "Filesystem");
+            fill_absent(spec, "volumeMode", "Filesystem");
         }
+    }
+}
+
+/// Defaults of sources that volumes of pods share with persistent volumes, one of which is the field of `volume`.
+pub fn default_source(volume: &mut Value) {
+    if let Some(source) = existing(volume, "image") {
+        let policy = if is_latest(text(source, "reference")) { "Always" } else { "IfNotPresent" };
+        fill(source, "pullPolicy", policy);
+    }
+    if let Some(source) = existing(volume, "iscsi") {
+        fill(source, "iscsiInterface", "default");
+    }
+    if let Some(source) = existing(volume, "rbd") {
+        fill(source, "pool", "rbd");
+        fill(source, "user", "admin");
+        fill(source, "keyring", "/etc/ceph/keyring");
+    }
+    if let Some(source) = existing(volume, "azureDisk") {
+        fill_absent(source, "cachingMode", "ReadWrite");
+        fill_absent(source, "kind", "Shared");
+        fill_absent(source, "fsType", "ext4");
+        fill_absent(source, "readOnly", false);
+    }
+    if let Some(source) = existing(volume, "scaleIO") {
+        fill(source, "storageMode", "ThinProvisioned");
+        fill(source, "fsType", "xfs");
     }
 }
 
@@ -191,10 +224,12 @@ fn default_downward(source: &mut Value) {
 
 /// A new pod: pending, with its class of service.
 pub fn create(pod: &mut Value) {
+    existing(pod, "spec").into_iter().for_each(pod_resources::default);
     let class = class_of(pod);
     set(pod, "status", json!({"phase": "Pending", "qosClass": class}));
-    if pod["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
-        pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+    let spec = &mut pod["spec"];
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
     }
     if !list(&pod["spec"], "schedulingGates").is_empty() {
         let created = pod["metadata"]["creationTimestamp"].clone();
@@ -255,28 +290,5 @@ fn keep_spec_but(new: &mut Value, old: &Value, key: &str) {
 fn keep_metadata(new: &mut Value, old: &Value) {
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         copy(&mut new["metadata"], &old["metadata"], key);
-    }
-}
-
-/// The class of service: `Guaranteed` if every container's requests and limits of cpu and memory are equal, `BestEffort` if none has any.
-pub fn class_of(pod: &Value) -> &'static str {
-    let spec = &pod["spec"];
-    let (mut any, mut guaranteed) = (false, true);
-    for container in list(spec, "initContainers").iter().chain(list(spec, "containers")) {
-        let resources = &container["resources"];
-        for name in ["cpu", "memory"] {
-            let amount = |of: &str| {
-                let quantity = resources[of][name].as_str().and_then(Quantity::parse);
-                quantity.map(Quantity::nanos).filter(|nanos| *nanos != 0)
-            };
-            let (limit, request) = (amount("limits"), amount("requests"));
-            any |= limit.is_some() || request.is_some();
-            guaranteed &= limit.is_some() && limit == request;
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     defaults,
-    edit::{child, copy, existing, fill, is_empty, remove, set, text},
+    edit::{child, copy, existing, fill, is_empty, items, remove, set, text},
     pod, service,
 };
 
@@ -16,6 +16,11 @@ pub fn create(group: &str, kind: &str, object: &mut Value) {
         }
         ("coordination.k8s.io", "Lease") => lease(object),
         ("", "Service") => service::create(object),
+        // The feature is gone, and so is what v1beta1 had instead of the names of nodes and zones.
+        ("", "Node") => drop(existing(object, "spec").and_then(|spec| remove(spec, "configSource"))),
+        ("discovery.k8s.io", "EndpointSlice") => {
+            items(object, "endpoints").for_each(|endpoint| drop(remove(endpoint, "deprecatedTopology")));
+        }
         // Go writes the list without `omitempty`.
         ("rbac.authorization.k8s.io", "ClusterRole" | "Role") if object["rules"].is_null() => {
             object["rules"] = Value::Null;
@@ -103,6 +108,10 @@ fn job(object: &mut Value) {
         ("controller-uid", &uid),
         ("job-name", &name),
     ];
+    // The labels of a job that has none of its own are those of its template, also what is added to them.
+    let own = &object["metadata"]["labels"];
+    let shared = own.as_object().is_none_or(serde_json::Map::is_empty)
+        || *own == object["spec"]["template"]["metadata"]["labels"];
     let Some(spec) = existing(object, "spec") else { return };
     let selector = child(child(spec, "selector"), "matchLabels");
     fill(selector, "batch.kubernetes.io/controller-uid", uid.clone());
@@ -110,9 +119,11 @@ fn job(object: &mut Value) {
     for (key, value) in &labels {
         fill(of_template, key, (*value).clone());
     }
-    let own = child(child(object, "metadata"), "labels");
-    for (key, value) in &labels {
-        fill(own, key, (*value).clone());
+    if shared {
+        let own = child(child(object, "metadata"), "labels");
+        for (key, value) in &labels {
+            fill(own, key, (*value).clone());
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::edit::{child, copy, existing, fill, fill_number, is_empty, items, list, remove, text};
+use super::edit::{
+    child, copy, existing, fill, fill_absent, fill_number, is_empty, items, list, remove, text,
+};
 
 pub fn default(service: &mut Value) {
     let balanced = service["spec"]["type"] == "LoadBalancer";
@@ -48,7 +50,7 @@ pub fn create(object: &mut Value) {
     let Some(spec) = existing(object, "spec") else { return };
     if text(spec, "type") != "ExternalName" {
         fill(spec, "ipFamilies", json!(["IPv4"]));
-        fill(spec, "ipFamilyPolicy", "SingleStack");
+        fill_absent(spec, "ipFamilyPolicy", "SingleStack");
         complete_address(spec);
     }
 }

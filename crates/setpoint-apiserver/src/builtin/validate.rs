@@ -1,6 +1,7 @@
 //! Validation of the built-in kinds that operators touch: the rules that the OpenAPI documents don't carry, in kube-apiserver's words. Metadata is
 //! checked elsewhere, alike for all kinds, and so are definitions of custom resources.
 
+mod address;
 mod autoscaler;
 mod certificate;
 mod conditions;
@@ -12,6 +13,7 @@ mod job;
 mod network;
 mod pod;
 mod policy;
+mod projected;
 mod quota;
 mod rbac;
 mod review;
@@ -23,6 +25,7 @@ mod status;
 mod storage;
 mod tables;
 mod volume;
+mod volume_source;
 mod webhook;
 mod workload;
 
@@ -30,7 +33,8 @@ use serde_json::Value;
 use setpoint_schema::{FieldError, FieldPath};
 
 pub(crate) use certificate::organizations as requested_certificate;
-use errors::Errors;
+pub(super) use container::{amounts as container_resources, claims};
+pub(super) use errors::Errors;
 pub(crate) use quota::POD_RESOURCES;
 pub(crate) use selector::{is_empty as selects_all, selects};
 
@@ -71,7 +75,7 @@ pub fn validate(
         ("", "Node") => config::node(&mut errors, new, old),
         ("", "LimitRange") => quota::limit_range(&mut errors, new),
         ("", "ResourceQuota") => quota::resource_quota(&mut errors, new, old, false),
-        ("scheduling.k8s.io", "PriorityClass") => config::priority_class(&mut errors, new),
+        ("scheduling.k8s.io", "PriorityClass") => config::priority_class(&mut errors, new, old),
         ("", "Event") => event::core(&mut errors, new),
         ("events.k8s.io", "Event") => event::new_api(&mut errors, new, old),
         ("", "PersistentVolumeClaim") => storage::claim(&mut errors, new, old),
@@ -98,6 +102,7 @@ pub fn validate(
         ("networking.k8s.io", "IngressClass") => network::ingress_class(&mut errors, new),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(&mut errors, new),
         ("certificates.k8s.io", "CertificateSigningRequest") => certificate::request(&mut errors, new, old),
+        ("certificates.k8s.io", "ClusterTrustBundle") => certificate::bundle(&mut errors, new, old),
         ("storage.k8s.io", "CSIDriver") => storage::driver(&mut errors, new),
         ("storage.k8s.io", "CSINode") => storage::node(&mut errors, new),
         ("storage.k8s.io", "VolumeAttachment") => storage::attachment(&mut errors, new),

@@ -1,5 +1,9 @@
 //! What is odd about pods and what makes them, though it is valid (`pkg/api/pod/warnings.go`, `pkg/api/job/warnings.go`).
 
+mod key_pair;
+mod objects;
+mod paths;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -63,12 +67,12 @@ const OLD_VOLUMES: [(&str, &str, &str); 9] = [
 
 /// The warnings about a new object, or about an update that changes its spec.
 pub(crate) fn warnings(group: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = objects::warnings(group, kind, new, old);
     if old.is_some_and(|old| old.generation() == new.generation()) || old.is_some() && kind == "Pod" {
-        return Vec::new();
+        return warnings;
     }
     let spec = FieldPath::from("spec");
     let template = |path: &FieldPath| of_template(&new["spec"]["template"], path);
-    let mut warnings = Vec::new();
     if old.is_none() {
         warnings.extend(of_name(kind, new.meta("name")));
     }
@@ -77,6 +81,13 @@ pub(crate) fn warnings(group: &str, kind: &str, new: &Value, old: Option<&Value>
         ("", "PodTemplate") => warnings.extend(of_template(&new["template"], &FieldPath::from("template"))),
         ("apps", "StatefulSet") => {
             warnings.extend(template(&spec.child("template")));
+            for (index, claim) in list(&new["spec"], "volumeClaimTemplates").iter().enumerate() {
+                let mut path = spec.child("volumeClaimTemplates").index(index);
+                if old.is_some() {
+                    path = path.child("Spec");
+                }
+                objects::claim_spec(&claim["spec"], &path, &mut warnings);
+            }
             if new["spec"]["revisionHistoryLimit"].as_i64().is_some_and(|limit| limit < 0) {
                 warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
             }
@@ -93,7 +104,7 @@ pub(crate) fn warnings(group: &str, kind: &str, new: &Value, old: Option<&Value>
         }
         ("networking.k8s.io", "Ingress") if old.is_none() => {
             const CLASS: &str = "kubernetes.io/ingress.class";
-            if !new["metadata"]["annotations"][CLASS].is_null() {
+            if !new["metadata"]["annotations"][CLASS].is_null() && new["spec"]["ingressClassName"].is_null() {
                 warnings.push(format!(
                     "annotation {CLASS:?} is deprecated, please use 'spec.ingressClassName' instead"
                 ));
@@ -169,6 +180,7 @@ fn of_pod(pod: &Value, path: &FieldPath) -> Vec<String> {
                 warnings.push(format!("{}: {what}", at.child("volumes").index(index).child(shown)));
             }
         }
+        paths::overlapping(volume, &mut warnings);
     }
     warnings.extend(repeated(spec, &at, "hostAliases", "ip"));
     warnings.extend(repeated(spec, &at, "imagePullSecrets", "name"));
@@ -248,18 +260,7 @@ fn no_selector(of: &Value, path: &FieldPath) -> Option<String> {
 
 fn of_node_affinity(affinity: &Value, path: &FieldPath) -> Vec<String> {
     let mut warnings = Vec::new();
-    let mut term = |term: &Value, values: bool, path: &FieldPath| {
-        for (index, expression) in list(term, "matchExpressions").iter().enumerate() {
-            let (key, path) = (text(expression, "key"), path.child("matchExpressions").index(index));
-            warnings.extend(old_label(key).map(|what| format!("{}: {key} is {what}", path.child("key"))));
-            for (index, value) in list(expression, "values").iter().filter_map(Value::as_str).enumerate() {
-                if values && !is_label_value(value) {
-                    let path = path.child("values").index(index);
-                    warnings.push(format!("{path}: {value} is invalid, {LABEL_VALUE}"));
-                }
-            }
-        }
-    };
+    let mut term = |term: &Value, values, path: &FieldPath| warnings.extend(of_node_term(term, values, path));
     let key = "requiredDuringSchedulingIgnoredDuringExecution";
     for (index, one) in list(&affinity[key], "nodeSelectorTerms").iter().enumerate() {
         term(one, false, &path.child(key).child("nodeSelectorTerms").index(index));
@@ -267,6 +268,21 @@ fn of_node_affinity(affinity: &Value, path: &FieldPath) -> Vec<String> {
     let key = "preferredDuringSchedulingIgnoredDuringExecution";
     for (index, one) in list(affinity, key).iter().enumerate() {
         term(&one["preference"], true, &path.child(key).index(index).child("preference"));
+    }
+    warnings
+}
+
+fn of_node_term(term: &Value, values: bool, path: &FieldPath) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, expression) in list(term, "matchExpressions").iter().enumerate() {
+        let (key, path) = (text(expression, "key"), path.child("matchExpressions").index(index));
+        warnings.extend(old_label(key).map(|what| format!("{}: {key} is {what}", path.child("key"))));
+        for (index, value) in list(expression, "values").iter().filter_map(Value::as_str).enumerate() {
+            if values && !is_label_value(value) {
+                let path = path.child("values").index(index);
+                warnings.push(format!("{path}: {value} is invalid, {LABEL_VALUE}"));
+            }
+        }
     }
     warnings
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::decode::check_kind;
 use super::prepare::{refuse_invalid, set_namespace, wipe, write_warnings};
@@ -14,7 +14,7 @@ use crate::admission::Attributes;
 use crate::builtin::take_annotated;
 use crate::custom;
 use crate::identity::Identity;
-use crate::object::{Metadata, fields};
+use crate::object::{Metadata, fields, meta_mut};
 use crate::object_meta;
 use crate::status::{Result, Status};
 use crate::store::{Holder, Key, Refused, Stored};
@@ -63,13 +63,23 @@ impl Registry {
     ) -> Result<Answer> {
         let resource = &place.resource;
         check_kind(resource, &mut object)?;
+        // Given and empty is not the same as not given to the class that the pod is of.
+        let no_overhead = resource.is("", "pods") && is_empty_map(&object["spec"]["overhead"]);
         warnings.extend(clean(resource, &mut object, options)?);
         warnings.extend(object_meta::drop_repeated_owners(&mut object, false));
         set_namespace(place, &mut object)?;
         wipe(&mut object);
+        let unnamed = |key: &str| object.meta(key).is_empty();
+        if resource.is("", "limitranges") && unnamed("name") && unnamed("generateName") {
+            let name = self.entropy.uuid().into();
+            meta_mut(&mut object).insert("name".to_owned(), name);
+        }
         // What the server adds from here on belongs to nobody.
         if tracked == Tracked::Update {
             self.own(resource, &mut object, options, "");
+        }
+        if no_overhead {
+            object["spec"]["overhead"] = Value::Object(Map::new());
         }
         refuse_kind(resource)?;
         let place = Place { name: object.meta("name").to_owned(), ..place.clone() };
@@ -119,11 +129,14 @@ impl Registry {
         warnings.extend(write_warnings(&resource, &object, None));
         warnings.extend(self.idle_warning(&resource));
         self.validate(&Attributes::write(&place, "", None, options), &object, warnings).await?;
+        if resource.is("", "pods") && is_empty_map(&object["spec"]["overhead"]) {
+            fields(&mut object["spec"]).remove("overhead");
+        }
         if options.dry_run {
             // What cannot be stored is refused here, too.
             self.to_storage(&resource, object.clone()).await?;
             if self.get(&place).is_ok() {
-                return Err(Status::already_exists(resource.subject(&place.name)));
+                return Err(self.taken(&place));
             }
             return Ok(Answer::Draft(object));
         }
@@ -143,10 +156,22 @@ impl Registry {
         Ok(stored)
     }
 
+    /// There is such an object, for a while yet or for longer.
+    fn taken(&self, place: &Place) -> Status {
+        let status = Status::already_exists(place.resource.subject(&place.name));
+        match self.get(place) {
+            Ok(live) if !live.value.meta("deletionTimestamp").is_empty() => {
+                let message = format!("object is being deleted: {}", status.message);
+                status.worded(message)
+            }
+            _ => status,
+        }
+    }
+
     /// Why the store refused a new object.
     fn refused(&self, place: &Place, refused: &Refused) -> Status {
         match refused {
-            Refused::Taken => Status::already_exists(place.resource.subject(&place.name)),
+            Refused::Taken => self.taken(place),
             // All was well a moment ago. What is well again now was another namespace, or the definition is what has gone.
             Refused::Unheld => {
                 let gone = check_definition(place).and_then(|()| self.check_namespace(place));
@@ -154,6 +179,10 @@ impl Registry {
             }
         }
     }
+}
+
+fn is_empty_map(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty)
 }
 
 /// Refuses new objects of a definition that is going away.

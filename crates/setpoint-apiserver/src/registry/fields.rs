@@ -20,19 +20,26 @@ pub(super) fn check_fields(resource: &Resource, selector: &FieldSelector) -> Res
         Some(_) => Vec::new(),
         None => builtin::fields(&resource.group, &resource.plural, &Value::Null),
     };
-    for field in selector.fields() {
-        let field = &*stored_name(resource, field);
+    for given in selector.fields() {
+        let field = &*stored_name(resource, given);
+        // The names of the old form are not those of the new one.
+        let foreign = resource.group == events::GROUP
+            && (given.starts_with("involvedObject.") || matches!(given, "reportingComponent" | "source"));
+        // Volumes of the whole cluster have been taken for ones of namespaces since ever.
+        let namespaced = resource.namespaced || resource.is("", "persistentvolumes");
         let known = field == "metadata.name"
-            || (field == "metadata.namespace" && resource.namespaced)
-            || built_in.iter().any(|(name, _)| *name == field)
+            || (field == "metadata.namespace" && namespaced)
+            || !foreign && built_in.iter().any(|(name, _)| *name == field)
             || resource.custom().is_some_and(|custom| custom.selectable.iter().any(|path| path == field));
         if !known {
-            return Err(Status::bad_request(if resource.custom().is_none() && built_in.is_empty() {
+            return Err(Status::bad_request(if resource.is("batch", "jobs") {
+                format!("field label \"{field}\" not supported for Job")
+            } else if resource.custom().is_none() && built_in.is_empty() {
                 format!(
                     "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )
             } else {
-                format!("field label not supported: {field}")
+                format!("field label not supported: {given}")
             }));
         }
     }

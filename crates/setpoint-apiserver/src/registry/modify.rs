@@ -10,7 +10,7 @@ use super::conversion::by_webhook;
 use super::decode::check_kind;
 use super::definitions::note_storage_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
-use super::shape::{check, clean, complete, served, storage_form};
+use super::shape::{check, clean, complete, refuse_misfit, served, storage_form};
 use super::tracked::Tracked;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
@@ -37,6 +37,9 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Written> {
+        if subresource.is_empty() {
+            refuse_misfit(&place.resource, &body)?;
+        }
         let name = body.meta("name");
         if name.is_empty() {
             return Err(Status::bad_request(format!(
@@ -242,6 +245,7 @@ fn may_update_unconditionally(resource: &Resource) -> bool {
                 | ("policy", "poddisruptionbudgets")
                 | ("apiextensions.k8s.io", "customresourcedefinitions")
                 | ("node.k8s.io", "runtimeclasses")
+                | ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments")
         )
 }
 

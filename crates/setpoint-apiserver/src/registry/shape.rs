@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 use setpoint_schema::{
-    ErrorKind, FieldPath, FieldSet, Schema, UnknownField, fill_null_entries, omit_empty, prune, validate,
-    write_zeros,
+    ErrorKind, FieldPath, FieldSet, Schema, UnknownField, fill_nulls, forget_empty, has_empty_texts,
+    keep_empty_texts, omit_empty, prune, validate, write_zeros,
 };
 
 use super::decode::go::{self, Decoder};
@@ -86,7 +86,6 @@ pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOpti
         check_metadata(resource, object)?;
         unknown
     } else {
-        fill_null_entries(&resource.schema(), object);
         decode_built_in(resource, object).map_err(|words| undecodable(resource, &words))?
     };
     let texts = || options.duplicates.iter().cloned().chain(unknown.iter().map(ToString::to_string));
@@ -132,23 +131,33 @@ pub(crate) fn redecode(resource: &Resource, object: &mut Value) -> Result<(), Mi
 /// # Errors
 /// Why it cannot be decoded, in Go's words.
 fn decode_built_in(resource: &Resource, object: &mut Value) -> Result<Vec<UnknownField>, String> {
+    let schema = resource.schema();
+    fill_nulls(&schema, object);
     drop_nulls(object);
-    let unknown = prune(&resource.schema(), object);
-    omit_empty(&resource.schema(), object);
-    builtin::default(&resource.group, &resource.kind, object);
-    // Some defaults are what Go writes for an empty list.
-    drop_nulls(object);
+    let unknown = prune(&schema, object);
+    // Before anything is made of it: defaults rely on the types.
     if let Some(words) = misfit(resource, object) {
         return Err(words);
     }
-    complete(resource, object);
+    omit_empty(&schema, object);
+    let given = has_empty_texts(&schema, object).then(|| object.clone());
+    builtin::default(&resource.group, &resource.kind, object);
+    if let Some(given) = given {
+        keep_empty_texts(&schema, &given, object);
+    }
+    // Some defaults are what Go writes for an empty list.
+    drop_nulls(object);
+    write_zeros(&schema, object);
     Ok(unknown)
 }
 
-/// Adds what Go's types write even where nothing is set.
+/// Gives an object of a built-in kind the form in which it is stored: without lists and maps that were given empty, and with what Go's types
+/// write even where nothing is set.
 pub(super) fn complete(resource: &Resource, object: &mut Value) {
     if resource.custom().is_none() {
-        write_zeros(&resource.schema(), object);
+        let schema = resource.schema();
+        forget_empty(&schema, object);
+        write_zeros(&schema, object);
     }
 }
 
@@ -179,6 +188,11 @@ pub(super) fn metadata_fault(object: &Value) -> Option<String> {
 /// The first value of a built-in object that does not fit its type, in Go's words.
 fn misfit(resource: &Resource, object: &Value) -> Option<String> {
     go::misfit(Decoder::Json, resource.definition()?, object)
+}
+
+/// Refuses an object of a built-in kind with a value of the wrong type before anything else is said about it.
+pub(super) fn refuse_misfit(resource: &Resource, object: &Value) -> Result<()> {
+    misfit(resource, object).map_or(Ok(()), |words| Err(undecodable(resource, &words)))
 }
 
 /// A value of the wrong type cannot even be decoded: 400, not 422.

@@ -58,7 +58,7 @@ impl PolicyRounds {
 enum Failed {
     /// The failure policy decides.
     Policy(String),
-    /// The same, whichever binding led there.
+    /// The same; the object could not be put into the version of the policy.
     Configuration(String),
     /// For good.
     Broken(Status),
@@ -110,7 +110,7 @@ impl Registry {
             Ok(Some(configured)) => configured,
             Ok(None) => return Ok(()),
             Err(why) => {
-                let failed = Failed::Configuration(format!("failed to configure policy: {why}"));
+                let failed = Failed::Policy(format!("failed to configure policy: {why}"));
                 return decide(policy, None, request, object, failed);
             }
         };
@@ -297,6 +297,7 @@ fn decide(
     object: &Value,
     failed: Failed,
 ) -> Result<()> {
+    let reason = if matches!(failed, Failed::Configuration(_)) { "Forbidden" } else { "Invalid" };
     match failed {
         Failed::Broken(status) => Err(status),
         _ if policy["spec"]["failurePolicy"] == "Ignore" => Ok(()),
@@ -307,7 +308,7 @@ fn decide(
                 None => format!("policy {name:?} denied request: {why}"),
             };
             let causes = vec![json!({"message": message})];
-            Err(request.forbidden(object, "").worded(message).answering(403, "Invalid", causes))
+            Err(request.forbidden(object, "").worded(message).answering(403, reason, causes))
         }
     }
 }

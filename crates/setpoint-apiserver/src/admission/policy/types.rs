@@ -74,19 +74,19 @@ impl Registry {
             if groups.iter().chain(&versions).any(|name| name.contains('*')) {
                 continue;
             }
-            let plural = names("resources").into_iter().filter(|name| !name.contains(['*', '/']));
-            let wanted: Vec<&str> = plural.collect();
-            let named = groups.iter().flat_map(|group| {
-                versions
-                    .iter()
-                    .flat_map(|version| wanted.iter().map(move |plural| (*group, *version, *plural)))
-            });
-            let found = named.filter_map(|(group, version, plural)| {
-                all.iter().find(|one| one.is(group, plural) && one.version == version)
-            });
-            for kind in found.take(KINDS) {
-                let key = (kind.group.clone(), kind.version.clone(), kind.kind.clone());
-                kinds.insert(key, Arc::clone(kind));
+            let plurals = names("resources");
+            let mut left = KINDS;
+            for (group, version) in
+                groups.iter().flat_map(|group| versions.iter().map(move |one| (group, one)))
+            {
+                for plural in plurals.iter().filter(|name| !name.contains(['*', '/'])) {
+                    let found = all.iter().find(|one| one.is(group, plural) && one.version == **version);
+                    if let Some(kind) = found.filter(|_| left > 0) {
+                        left -= 1;
+                        let key = (kind.group.clone(), kind.version.clone(), kind.kind.clone());
+                        kinds.insert(key, Arc::clone(kind));
+                    }
+                }
             }
         }
         kinds.into_values().collect()

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::super::amounts::{self, Amounts};
-use crate::builtin::{POD_RESOURCES, Quantity};
+use crate::builtin::{Amounts, POD_RESOURCES, Quantity, amounts_of_pod};
 use crate::catalog::Resource;
 
 /// Where a quota counts these, each container of a pod must say how much it wants.
@@ -93,7 +92,7 @@ impl<'a> Counted<'a> {
             "pods"
                 // What has ended uses nothing but its place in the store.
                 if !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) => {
-                    let of = |key: &str| amounts::of_pod(object, key);
+                    let of = |key: &str| amounts_of_pod(object, key);
                     usage.add(&compute(&of("requests"), &of("limits")));
                     usage.count("pods", 1);
                 }

@@ -27,20 +27,23 @@ pub fn autoscaler(errors: &mut Errors, new: &Value) {
     match most {
         // Declared as required: zero is as good as nothing.
         0 => errors.required(&path.child("maxReplicas"), ""),
-        ..0 => errors.invalid(&path.child("maxReplicas"), most, "must be greater than 0"),
-        _ if least.is_some_and(|least| most < least) => {
-            errors.invalid(
-                &path.child("maxReplicas"),
-                most,
-                "must be greater than or equal to `minReplicas`",
-            );
-        }
+        ..0 => errors.invalid(&path.child("maxReplicas"), most, "must be greater than or equal to 1"),
         _ => {}
     }
+    if least.is_some_and(|least| most < least) {
+        errors.invalid(&path.child("maxReplicas"), most, "must be greater than or equal to `minReplicas`");
+    }
     let target = &spec["scaleTargetRef"];
-    if text(target, "apiVersion").is_empty() && text(target, "kind").is_empty() {
+    let version = text(target, "apiVersion");
+    let grouped = version.split_once('/').is_some_and(|(group, _)| !group.is_empty());
+    group_version(errors, target, &path.child("scaleTargetRef"));
+    if !grouped && text(target, "kind") != "ReplicationController" {
         let detail = "apiVersion must specify API group";
-        errors.invalid(&path.child("scaleTargetRef.apiVersion"), "", detail);
+        errors.invalid(&path.child("scaleTargetRef.apiVersion"), version, detail);
+    }
+    for (index, metric) in list(spec, "metrics").iter().enumerate() {
+        let path = path.child("metrics").index(index).child("object.describedObject");
+        group_version(errors, &metric["object"]["describedObject"], &path);
     }
     for direction in ["scaleUp", "scaleDown"] {
         let (rules, at) = (&spec["behavior"][direction], path.child("behavior").child(direction));
@@ -53,6 +56,9 @@ pub fn autoscaler(errors: &mut Errors, new: &Value) {
         }
         for (index, policy) in list(rules, "policies").iter().enumerate() {
             let at = at.child("policies").index(index);
+            if text(policy, "type").is_empty() {
+                errors.unsupported(&at.child("type"), "", &["Percent", "Pods"]);
+            }
             for key in ["value", "periodSeconds"] {
                 if policy[key].is_null() {
                     errors.invalid(&at.child(key), 0, "must be greater than zero");
@@ -68,6 +74,15 @@ pub fn autoscaler(errors: &mut Errors, new: &Value) {
     }
     for (index, metric) in metrics.iter().enumerate() {
         self::metric(errors, metric, &path.child("metrics").index(index));
+    }
+}
+
+/// A reference to an object has at most one slash in its version.
+fn group_version(errors: &mut Errors, reference: &Value, path: &FieldPath) {
+    let version = text(reference, "apiVersion");
+    if version.matches('/').count() > 1 {
+        let detail = format!("unexpected GroupVersion string: {version}");
+        errors.invalid(&path.child("apiVersion"), version, detail);
     }
 }
 
@@ -97,7 +112,8 @@ fn target(errors: &mut Errors, source: &str, target: &Value, path: &FieldPath) {
     let kind = text(target, "type");
     if kind.is_empty() {
         errors.required(&path.child("type"), "must specify a metric target type");
-    } else if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
+    }
+    if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
         errors.invalid(&path.child("type"), kind, "must be either Utilization, Value, or AverageValue");
     }
     let given = |key: &str| !target[key].is_null();

@@ -1,8 +1,11 @@
 //! Requests for certificates (`pkg/apis/certificates/validation`).
 
+use std::collections::BTreeMap;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
-use setpoint_schema::{ErrorKind, FieldPath};
+use setpoint_schema::{ErrorKind, FieldError, FieldPath};
+use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
@@ -12,6 +15,7 @@ use crate::builtin::{
     go::GoValue,
 };
 use crate::distinguished_name::{Name, ORGANIZATION};
+use crate::object::Metadata;
 use crate::object_meta::NameRule;
 
 const USAGES: [&str; 23] = [
@@ -58,7 +62,7 @@ pub fn request(errors: &mut Errors, new: &Value, old: Option<&Value>) {
             errors.duplicate(&path, usage);
         }
     }
-    signer(errors, &path.child("signerName"), text(spec, "signerName"));
+    signer_name(errors, &path.child("signerName"), text(spec, "signerName"));
     if let Some(seconds) = spec["expirationSeconds"].as_i64().filter(|seconds| *seconds < 600) {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
         errors.invalid(&path.child("expirationSeconds"), seconds, detail);
@@ -68,25 +72,137 @@ pub fn request(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     }
 }
 
-fn signer(errors: &mut Errors, path: &FieldPath, name: &str) {
+/// Checks the name of a signer, such as `example.com/signer`.
+pub fn signer_name(errors: &mut Errors, path: &FieldPath, name: &str) {
     if name.is_empty() {
         return errors.required(path, "");
     }
-    let form = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-    match name.split_once('/') {
-        Some((domain, rest)) if !rest.is_empty() && !rest.contains('/') => {
-            errors.name(path, domain, NameRule::Subdomain);
-            if !domain.contains('.') {
-                errors.invalid(
-                    path,
-                    domain,
-                    "should be a domain with at least two segments separated by dots",
-                );
-            }
-            errors.name(path, rest, NameRule::Subdomain);
-        }
-        _ => errors.invalid(path, name, form),
+    let Some((domain, rest)) = name.split_once('/').filter(|(_, rest)| !rest.contains('/')) else {
+        let form = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return errors.invalid(path, name, form);
+    };
+    if domain.len() > 253 {
+        errors.push(FieldError::too_long(path, 253));
     }
+    // The first part that is wrong says it for all.
+    let mut part = |of: &str, rule: NameRule| {
+        let wrong =
+            of.split('.').map(|part| (part, rule.check(part, false))).find(|(_, wrong)| !wrong.is_empty());
+        for (part, problem) in
+            wrong.into_iter().flat_map(|(part, all)| all.into_iter().map(move |one| (part, one)))
+        {
+            errors.invalid(path, of, format!("validating label {part:?}: {problem}"));
+        }
+    };
+    part(domain, NameRule::Label);
+    part(rest, NameRule::Subdomain);
+    if !domain.contains('.') {
+        errors.invalid(path, domain, "should be a domain with at least two segments separated by dots");
+    }
+    if name.len() > 571 {
+        errors.push(FieldError::too_long(path, 571));
+    }
+}
+
+/// What is wrong with the name of a `ClusterTrustBundle` that a pod refers to: the part before the last colon tells the signer.
+pub fn bundle_name(name: &str) -> Vec<String> {
+    let signer = name.rsplit_once(':').map(|(signer, _)| signer.replace(':', "/"));
+    bundle_name_of(name, &signer.unwrap_or_default())
+}
+
+fn bundle_name_of(name: &str, signer: &str) -> Vec<String> {
+    if signer.is_empty() {
+        if name.contains(':') {
+            return vec!["ClusterTrustBundle without signer name must not have \":\" in its name".to_owned()];
+        }
+        return NameRule::Subdomain.check(name, false);
+    }
+    let prefix = format!("{}:", signer.replace('/', ":"));
+    match name.strip_prefix(&prefix) {
+        Some(rest) => NameRule::Subdomain.check(rest, false),
+        None => {
+            vec![format!("ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}")]
+        }
+    }
+}
+
+/// Checks a `ClusterTrustBundle`. Certificates that did not change are not read again.
+pub fn bundle(errors: &mut Errors, new: &Value, old: Option<&Value>) {
+    const SIZE: u64 = 1 << 20;
+    let (spec, path) = (&new["spec"], FieldPath::from("spec"));
+    let (name, signer) = (new.meta("name"), text(spec, "signerName"));
+    if !name.is_empty() {
+        for problem in bundle_name_of(name, signer) {
+            errors.invalid(&FieldPath::from("metadata.name"), name, problem);
+        }
+    }
+    if !signer.is_empty() {
+        signer_name(errors, &path.child("signerName"), signer);
+    }
+    if let Some(old) = old {
+        errors.immutable(spec, &old["spec"], &path, "signerName");
+    }
+    let given = text(spec, "trustBundle");
+    if old.is_some_and(|old| text(&old["spec"], "trustBundle") == given) {
+        return;
+    }
+    let path = path.child("trustBundle");
+    if given.len() as u64 > SIZE {
+        return errors.push(FieldError::too_long(&path, SIZE));
+    }
+    let (mut seen, before) = (BTreeMap::<Vec<u8>, Vec<usize>>::new(), errors.len());
+    for (index, (kind, headers, body)) in entries(given).enumerate() {
+        let fault = if kind != "CERTIFICATE" {
+            format!("entry {index} has bad block type: {kind}")
+        } else if headers {
+            format!("entry {index} has PEM block headers")
+        } else {
+            match X509Certificate::from_der(&body) {
+                Err(_) => format!("entry {index} does not parse as X.509"),
+                Ok((_, certificate)) if !certificate.is_ca() => {
+                    format!("entry {index} does not have the CA bit set")
+                }
+                Ok(_) => {
+                    seen.entry(body).or_default().push(index);
+                    continue;
+                }
+            }
+        };
+        errors.invalid(&path, "<value omitted>", fault);
+    }
+    if errors.len() > before {
+        return;
+    }
+    if seen.is_empty() {
+        errors.invalid(&path, "<value omitted>", "at least one trust anchor must be provided");
+    }
+    for same in seen.values().filter(|same| same.len() > 1) {
+        let indices: Vec<String> = same.iter().map(usize::to_string).collect();
+        let detail = format!("duplicate trust anchor (indices [{}])", indices.join(" "));
+        errors.invalid(&path, "<value omitted>", detail);
+    }
+}
+
+/// The PEM blocks of a text: their types, whether they have headers, and what is in them.
+fn entries(text: &str) -> impl Iterator<Item = (String, bool, Vec<u8>)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            let (_, after) = rest.split_once("-----BEGIN ")?;
+            let (kind, after) = after.split_once("-----")?;
+            let end = format!("-----END {kind}-----");
+            let Some((body, after)) = after.split_once(&end) else {
+                rest = after;
+                continue;
+            };
+            rest = after;
+            let headers = body.contains(':');
+            let body: String = body.lines().filter(|line| !line.contains(':')).map(str::trim).collect();
+            if let Ok(body) = STANDARD.decode(body) {
+                return Some((kind.to_owned(), headers, body));
+            }
+        }
+    })
 }
 
 /// The organizations in a request for a certificate, as base64 of PEM. If there are several requests in it, those of all: a signer might read another

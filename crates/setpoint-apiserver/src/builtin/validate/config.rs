@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use setpoint_schema::{FieldError, FieldPath};
 
-use super::errors::Errors;
+use super::{errors::Errors, network};
 use crate::builtin::edit::{list, text};
 
 /// Upstream: `MaxSecretSize`, which config maps share.
@@ -145,8 +145,7 @@ pub fn namespace(errors: &mut Errors, new: &Value, finalizing: bool) {
         let path = FieldPath::from("spec.finalizers");
         let path = if finalizing { path.index(index) } else { path };
         errors.qualified(&path, name);
-        if name != "kubernetes" && !name.contains('/') && crate::object_meta::check_qualified(name).is_empty()
-        {
+        if name != "kubernetes" && !name.contains('/') {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.invalid(&path, name, detail);
         }
@@ -174,6 +173,16 @@ pub fn node(errors: &mut Errors, new: &Value, old: Option<&Value>) {
             errors.required(&path.child("effect"), "");
         }
     }
+    let (ranges, path) = (list(&new["spec"], "podCIDRs"), FieldPath::from("spec.podCIDRs"));
+    let mut families = Vec::new();
+    for (index, range) in ranges.iter().filter_map(Value::as_str).enumerate() {
+        families
+            .extend(network::cidr(errors, &path.index(index), range).map(|(address, _)| address.is_ipv4()));
+    }
+    if ranges.len() > 2 || ranges.len() == 2 && families.first() == families.get(1) {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.invalid(&path, ranges.to_vec(), detail);
+    }
     let range = |node: &Value| text(&node["spec"], "podCIDR").to_owned();
     if let Some(old) = old.map(range).filter(|old| !old.is_empty())
         && range(new) != old
@@ -183,7 +192,15 @@ pub fn node(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     }
 }
 
-pub fn priority_class(errors: &mut Errors, new: &Value) {
+pub fn priority_class(errors: &mut Errors, new: &Value, old: Option<&Value>) {
+    if old.is_none() {
+        let root = FieldPath::root();
+        if new["preemptionPolicy"] == "" {
+            errors.required(&root.child("preemptionPolicy"), "");
+        } else {
+            errors.one_of(new, &root, "preemptionPolicy", &["PreemptLowerPriority", "Never"]);
+        }
+    }
     let name = text(&new["metadata"], "name");
     if name.starts_with("system-") {
         let detail = format!(

@@ -77,7 +77,9 @@ fn resize_policy(errors: &mut Errors, container: &Value, path: &FieldPath) {
         if !names.insert(name) {
             errors.duplicate(&path.index(index), name);
         }
-        if !matches!(name, "cpu" | "memory") {
+        if name.is_empty() {
+            errors.required(&path, "");
+        } else if !matches!(name, "cpu" | "memory") {
             errors.unsupported(&path, name, &["cpu", "memory"]);
         }
         if how.is_empty() {
@@ -132,7 +134,7 @@ fn check(errors: &mut Errors, container: &Value, pod: &Pod<'_>, path: &FieldPath
 }
 
 /// The claims of devices that a container uses are some of its pod's.
-fn claims(errors: &mut Errors, resources: &Value, spec: &Value, path: &FieldPath) {
+pub fn claims(errors: &mut Errors, resources: &Value, spec: &Value, path: &FieldPath) {
     let known: BTreeSet<&str> =
         list(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
     let mut seen = BTreeSet::new();
@@ -278,6 +280,19 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
+
+/// Whether a pod has a field of this name that can be taken.
+pub fn is_field(name: &str) -> bool {
+    // What volumes may take, beside what variables may.
+    const MORE: [&str; 5] = [
+        "metadata.annotations",
+        "metadata.labels",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+    ];
+    ENV_FIELDS.contains(&name) || MORE.contains(&name)
+}
 
 /// The key of a label or annotation in `metadata.labels['key']`.
 pub fn subscript(field: &str) -> Option<&str> {
@@ -426,7 +441,7 @@ fn probes(errors: &mut Errors, container: &Value, pod: &Value, path: &FieldPath)
         {
             errors.not_negative(probe, &path, number);
         }
-        if let Some(threshold) = probe["successThreshold"].as_i64().filter(|t| *t > 1)
+        if let Some(threshold) = probe["successThreshold"].as_i64().filter(|threshold| *threshold != 1)
             && key != "readinessProbe"
         {
             errors.invalid(&path.child("successThreshold"), threshold, "must be 1");
@@ -501,16 +516,32 @@ pub fn resource_name(errors: &mut Errors, path: &FieldPath, name: &str) {
 
 /// Checks `{limits, requests}` of a container.
 pub fn resources(errors: &mut Errors, resources: &Value, path: &FieldPath) {
+    amounts(errors, resources, path, resource_name);
+}
+
+/// Checks `{limits, requests}` whose resources may have the names that `name` lets pass.
+pub fn amounts(
+    errors: &mut Errors,
+    resources: &Value,
+    path: &FieldPath,
+    name_of: fn(&mut Errors, &FieldPath, &str),
+) {
     let amounts = |key: &str| resources[key].as_object().into_iter().flatten();
     let amount = |value: &Value| value.as_str().and_then(Quantity::parse).map(Quantity::nanos);
     // What cannot be shared: a request must be the limit.
+    let mut kinds = ["limits", "requests"].into_iter().flat_map(&amounts).map(|(name, _)| name.as_str());
+    if kinds.clone().any(|name| name.starts_with("hugepages-"))
+        && !kinds.any(|name| matches!(name, "cpu" | "memory"))
+    {
+        errors.forbidden(path, "HugePages require cpu or memory");
+    }
     let exclusive = |name: &str| {
         name.contains('/') && !name.starts_with("kubernetes.io/") || name.starts_with("hugepages-")
     };
     for key in ["limits", "requests"] {
         for (name, value) in amounts(key) {
             let path = path.child(key).key(name);
-            resource_name(errors, &path, name);
+            name_of(errors, &path, name);
             errors.quantity(&path, value);
             let whole = amount(value).is_some_and(|nanos| nanos % 1_000_000_000 == 0);
             if name.contains('/') && !whole {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use setpoint_schema::{ErrorKind, FieldError, FieldPath};
 
+use super::address::{self, Read};
 use crate::{
     builtin::{
         Quantity,
@@ -121,12 +122,19 @@ impl Errors {
         !missing
     }
 
-    /// A field that, if it is there, must have one of these texts.
+    /// A field that, if it is there, must have one of these texts. An empty text is nothing, unless Go has a pointer for the field.
     pub fn one_of(&mut self, object: &Value, path: &FieldPath, key: &str, supported: &[&str]) {
         let given = text(object, key);
-        if !given.is_empty() && !supported.contains(&given) {
+        let absent = || object.get(key).is_none_or(Value::is_null);
+        let counts = !given.is_empty() || !absent() && self.has_pointer(&path.child(key));
+        if counts && !supported.contains(&given) {
             self.unsupported(&path.child(key), given, supported);
         }
+    }
+
+    /// Whether Go has a pointer for a field, so that an empty text in it was given.
+    pub fn has_pointer(&self, path: &FieldPath) -> bool {
+        go::is_pointer(self.definition, path)
     }
 
     /// A number that must not be below zero.
@@ -221,6 +229,7 @@ impl Errors {
     /// A domain-prefixed path such as `example.com/name`.
     pub fn domain_path(&mut self, path: &FieldPath, name: &str) {
         match name.split_once('/') {
+            _ if name.is_empty() => self.required(path, ""),
             Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
                 self.name(path, domain, NameRule::Subdomain);
             }
@@ -229,8 +238,15 @@ impl Errors {
     }
 
     pub fn ip(&mut self, path: &FieldPath, address: &str) {
-        if address.parse::<std::net::IpAddr>().is_err() {
-            self.invalid(path, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+        match address::read(address) {
+            None => {
+                self.invalid(path, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+            }
+            Some(Read { zeros: true, .. }) => self.invalid(path, address, "must not have leading 0s"),
+            Some(Read { mapped: true, .. }) => {
+                self.invalid(path, address, "must not be an IPv4-mapped IPv6 address");
+            }
+            Some(_) => {}
         }
     }
 

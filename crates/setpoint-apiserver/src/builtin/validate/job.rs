@@ -186,10 +186,6 @@ pub fn cron_job(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         errors.not_negative(spec, &path, key);
     }
     let (job, path) = (&spec["jobTemplate"]["spec"], path.child("jobTemplate.spec"));
-    errors.labels(
-        &FieldPath::from("spec.jobTemplate.metadata.labels"),
-        &spec["jobTemplate"]["metadata"]["labels"],
-    );
     if job["manualSelector"] == true {
         errors.unsupported(&path.child("manualSelector"), true, &["nil", "false"]);
     }

@@ -3,13 +3,16 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use setpoint_schema::FieldPath;
+use setpoint_schema::{FieldError, FieldPath};
 
-use super::{errors::Errors, selector};
+use super::{address, errors::Errors, selector};
 use crate::{
     builtin::edit::{list, text},
     object_meta::NameRule,
 };
+
+/// How long the name of a controller may be.
+const CONTROLLER_LIMIT: usize = 250;
 
 /// Checks an ingress.
 pub fn ingress(errors: &mut Errors, new: &Value, old: Option<&Value>) {
@@ -19,9 +22,6 @@ pub fn ingress(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     if old.is_none() && !class.is_empty() && !annotation.is_empty() && class != annotation {
         let detail = "must match `ingressClassName` when both are specified";
         errors.invalid(&FieldPath::from("annotations.kubernetes.io/ingress.class"), annotation, detail);
-    }
-    if !class.is_empty() {
-        errors.name(&path.child("ingressClassName"), class, NameRule::Subdomain);
     }
     for (index, tls) in list(spec, "tls").iter().enumerate() {
         let path = path.child("tls").index(index);
@@ -62,10 +62,13 @@ pub fn ingress(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         for (index, one) in list(&rule["http"], "paths").iter().enumerate() {
             let path = path.child("http.paths").index(index);
             ingress_path(errors, one, &path);
-            if !text(one, "pathType").is_empty() {
+            if !one["pathType"].is_null() {
                 backend(errors, &one["backend"], &path.child("backend"));
             }
         }
+    }
+    if let Some(class) = spec["ingressClassName"].as_str() {
+        errors.name(&path.child("ingressClassName"), class, NameRule::Subdomain);
     }
 }
 
@@ -78,6 +81,9 @@ fn backend(errors: &mut Errors, backend: &Value, path: &FieldPath) {
         (false, true) => {
             for key in ["kind", "name"] {
                 errors.present(resource, &path.child("resource"), key);
+            }
+            if let Some(group) = resource["apiGroup"].as_str() {
+                errors.name(&path.child("resource.apiGroup"), group, NameRule::Subdomain);
             }
         }
         (true, false) => {
@@ -124,7 +130,9 @@ pub fn ingress_status(errors: &mut Errors, new: &Value) {
 fn ingress_path(errors: &mut Errors, one: &Value, path: &FieldPath) {
     let (at, given) = (path.child("path"), text(one, "path"));
     match text(one, "pathType") {
-        "" => errors.required(&path.child("pathType"), "pathType must be specified"),
+        "" if one["pathType"].is_null() => {
+            errors.required(&path.child("pathType"), "pathType must be specified");
+        }
         "Exact" | "Prefix" => {
             if !given.starts_with('/') {
                 errors.invalid(&at, given, "must be an absolute path");
@@ -155,13 +163,20 @@ fn ingress_path(errors: &mut Errors, one: &Value, path: &FieldPath) {
 pub fn ingress_class(errors: &mut Errors, new: &Value) {
     let (spec, path) = (&new["spec"], FieldPath::from("spec"));
     let controller = text(spec, "controller");
+    if controller.len() > CONTROLLER_LIMIT {
+        errors.push(FieldError::too_long(&path.child("controller"), CONTROLLER_LIMIT as u64));
+    }
     if !controller.is_empty() {
         errors.domain_path(&path.child("controller"), controller);
     }
     let (parameters, path) = (&spec["parameters"], path.child("parameters.namespace"));
     let namespace = !parameters["namespace"].is_null();
+    if !matches!(text(parameters, "scope"), "Namespace" | "Cluster") {
+        return;
+    }
     match text(parameters, "scope") {
         "Namespace" if !namespace => errors.required(&path, "`parameters.scope` is set to 'Namespace'"),
+        "Namespace" => errors.name(&path, text(parameters, "namespace"), NameRule::Label),
         "Cluster" if namespace => errors.forbidden(&path, "`parameters.scope` is set to 'Cluster'"),
         _ => {}
     }
@@ -206,8 +221,12 @@ fn policy_port(errors: &mut Errors, port: &Value, path: &FieldPath) {
                 errors.invalid(&at, end, "may not be specified when `port` is not specified");
             }
             None => errors.invalid(&at, end, "may not be specified when `port` is non-numeric"),
-            Some(start) if end < start => errors.invalid(&at, end, "must be greater than or equal to `port`"),
-            Some(_) => errors.port(&at, &end.into()),
+            Some(start) => {
+                if end < start {
+                    errors.invalid(&at, end, "must be greater than or equal to `port`");
+                }
+                errors.port(&at, &end.into());
+            }
         }
     }
 }
@@ -260,13 +279,25 @@ fn within((part, length): (IpAddr, u8), (whole, shorter): (IpAddr, u8)) -> bool 
 
 /// A range of addresses such as `10.0.0.0/8`.
 pub fn cidr(errors: &mut Errors, path: &FieldPath, range: &str) -> Option<(IpAddr, u8)> {
-    let parts = range
-        .split_once('/')
-        .and_then(|(address, length)| Some((address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?)));
-    let Some((address, length)) = parts.filter(|(address, length)| *length <= bits(*address).1) else {
+    let parts = range.split_once('/').and_then(|(address, length)| {
+        let digits = length.bytes().all(|byte| byte.is_ascii_digit());
+        Some((address::read(address)?, length, length.parse::<u8>().ok().filter(|_| digits)?))
+    });
+    let parts =
+        parts.map(|(read, written, length)| (read, written.len() > 1 && written.starts_with('0'), length));
+    let Some((read, zero, length)) = parts.filter(|(read, _, length)| *length <= bits(read.address).1) else {
         errors.invalid(path, range, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
         return None;
     };
+    let address = read.address;
+    if read.mapped {
+        errors.invalid(path, range, "must not have an IPv4-mapped IPv6 address");
+        return Some((address, length));
+    }
+    if read.zeros || zero {
+        errors.invalid(path, range, "must not have leading 0s in IP or prefix length");
+        return Some((address, length));
+    }
     let (address_bits, width) = bits(address);
     if address_bits & 1_u128.checked_shl(u32::from(width - length)).unwrap_or(0).wrapping_sub(1) != 0 {
         errors.invalid(path, range, "must not have bits set beyond the prefix length");

@@ -11,9 +11,9 @@ use super::{
 use crate::{
     builtin::{
         edit::{copy, list, text},
-        profiles,
+        pod_resources, profiles,
     },
-    object_meta::{NameRule, is_label},
+    object_meta::{NameRule, check_qualified, is_label},
 };
 
 /// Checks a new pod or an update of one.
@@ -21,10 +21,12 @@ pub fn pod(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let path = FieldPath::from("spec");
     if let Some(old) = old {
         update(errors, &new["spec"], &old["spec"], &path);
-        return;
     }
     spec(errors, &new["spec"], &path, &[]);
     annotations(errors, &new["metadata"], &FieldPath::from("metadata"));
+    if old.is_some() {
+        return;
+    }
     for key in ["containers", "initContainers"] {
         for (index, container) in list(&new["spec"], key).iter().enumerate() {
             let image = text(container, "image");
@@ -46,9 +48,14 @@ pub fn pod(errors: &mut Errors, new: &Value, old: Option<&Value>) {
 
 /// Checks a `{metadata, spec}` template. `claims` are the names of claim templates, which can be mounted like volumes.
 pub fn template(errors: &mut Errors, template: &Value, path: &FieldPath, claims: &[&str]) {
-    let metadata = path.child("metadata");
-    errors.labels(&metadata.child("labels"), &template["metadata"]["labels"]);
-    annotations(errors, &template["metadata"], &metadata);
+    // As upstream, which leaves out the metadata here.
+    errors.labels(&path.child("labels"), &template["metadata"]["labels"]);
+    for key in template["metadata"]["annotations"].as_object().into_iter().flatten().map(|(key, _)| key) {
+        for problem in check_qualified(&key.to_lowercase()) {
+            errors.invalid(&path.child("annotations"), key.as_str(), problem);
+        }
+    }
+    annotations(errors, &template["metadata"], path);
     spec(errors, &template["spec"], &path.child("spec"), claims);
 }
 
@@ -109,7 +116,6 @@ fn spec(errors: &mut Errors, spec: &Value, path: &FieldPath, claims: &[&str]) {
         let path = path.child("readinessGates").index(index).child("conditionType");
         errors.qualified(&path, text(gate, "conditionType"));
     }
-    errors.one_of(spec, path, "preemptionPolicy", &["PreemptLowerPriority", "Never"]);
     if spec["os"].is_object() && errors.present(&spec["os"], &path.child("os"), "name") {
         let os = text(&spec["os"], "name");
         if !matches!(os, "linux" | "windows") {
@@ -127,6 +133,7 @@ fn spec(errors: &mut Errors, spec: &Value, path: &FieldPath, claims: &[&str]) {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.invalid(&path.child("shareProcessNamespace"), true, detail);
     }
+    pod_resources::check(errors, spec, path);
     resource_claims(errors, spec, path);
     gates(errors, spec, path);
     tolerations(errors, spec, path, &["Equal", "Exists"]);
@@ -158,12 +165,12 @@ fn dns(errors: &mut Errors, spec: &Value, path: &FieldPath) {
     for (index, search) in list(config, "searches").iter().filter_map(Value::as_str).enumerate() {
         // One dot stands for the root, and underscores are common in search paths.
         let name = search.strip_suffix('.').unwrap_or(search).replace('_', "a");
-        if search != "." && !NameRule::Subdomain.check(&name, false).is_empty() {
-            errors.invalid(
-                &at.child("searches").index(index),
-                search.strip_suffix('.').unwrap_or(search),
-                SEARCH,
-            );
+        let problems = if search == "." { Vec::new() } else { NameRule::Subdomain.check(&name, false) };
+        for problem in problems {
+            let long = problem.starts_with("must be no more");
+            let path = at.child("searches").index(index);
+            let detail = if long { problem.as_str() } else { SEARCH };
+            errors.invalid(&path, search.strip_suffix('.').unwrap_or(search), detail);
         }
     }
     for (index, option) in list(config, "options").iter().enumerate() {
@@ -249,21 +256,21 @@ pub fn tolerations(errors: &mut Errors, spec: &Value, path: &FieldPath, operator
 }
 
 fn spread(errors: &mut Errors, spec: &Value, path: &FieldPath) {
+    const OTHERWISE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
     let constraints = list(spec, "topologySpreadConstraints");
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.child("topologySpreadConstraints").index(index);
         let (key, otherwise) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
         if constraint["maxSkew"].as_i64().unwrap_or(0) <= 0 {
-            errors.invalid(
-                &path.child("maxSkew"),
-                constraint["maxSkew"].clone(),
-                "must be greater than zero",
-            );
+            let skew = constraint["maxSkew"].as_i64().unwrap_or(0);
+            errors.invalid(&path.child("maxSkew"), skew, "must be greater than zero");
         }
         if key.is_empty() {
             errors.required(&path.child("topologyKey"), "can not be empty");
         }
-        errors.one_of(constraint, &path, "whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]);
+        if !OTHERWISE.contains(&otherwise) {
+            errors.unsupported(&path.child("whenUnsatisfiable"), otherwise, &OTHERWISE);
+        }
         if let Some(least) = constraint["minDomains"].as_i64() {
             if least <= 0 {
                 errors.invalid(&path.child("minDomains"), least, "must be greater than zero");
@@ -301,7 +308,8 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 fn affinity(errors: &mut Errors, affinity: &Value, path: &FieldPath) {
     let weight = |errors: &mut Errors, term: &Value, path: &FieldPath| {
         if !term["weight"].as_i64().is_some_and(|weight| (1..=100).contains(&weight)) {
-            errors.invalid(&path.child("weight"), term["weight"].clone(), "must be in the range 1-100");
+            let weight = term["weight"].as_i64().unwrap_or(0);
+            errors.invalid(&path.child("weight"), weight, "must be in the range 1-100");
         }
     };
     for key in ["podAffinity", "podAntiAffinity"] {
@@ -323,7 +331,7 @@ fn affinity(errors: &mut Errors, affinity: &Value, path: &FieldPath) {
     for (index, term) in list(nodes, PREFERRED).iter().enumerate() {
         let path = path.child(PREFERRED).index(index);
         weight(errors, term, &path);
-        selector::node_term(errors, &term["preference"], &path.child("preference"));
+        selector::node_term(errors, &term["preference"], &path.child("preference"), false);
     }
 }
 
@@ -356,11 +364,6 @@ fn update(errors: &mut Errors, new: &Value, old: &Value, path: &FieldPath) {
         if list(new, key).len() != list(old, key).len() {
             errors.forbidden(&path.child(key), "pod updates may not add or remove containers");
             return;
-        }
-    }
-    for key in ["containers", "initContainers"] {
-        for (index, container) in list(new, key).iter().enumerate() {
-            errors.present(container, &path.child(key).index(index), "image");
         }
     }
     let deadline_path = path.child("activeDeadlineSeconds");

@@ -120,6 +120,11 @@ fn bounds(errors: &mut Errors, limit: &Value, path: &FieldPath) {
         for (name, value) in limit[key].as_object().into_iter().flatten() {
             let path = path.child(key).key(name);
             resource_name(errors, name, &path);
+            let of_containers =
+                matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_huge(name);
+            if matches!(text(limit, "type"), "Pod" | "Container") && !name.contains('/') && !of_containers {
+                errors.invalid(&path, name.as_str(), "must be a standard resource for containers");
+            }
             if value.as_str().and_then(Quantity::parse).is_none() {
                 errors.quantity(&path, value);
             }
@@ -215,6 +220,7 @@ pub fn resource_quota(errors: &mut Errors, new: &Value, old: Option<&Value>, sta
                 .filter_map(|scope| scope.as_str().map(str::to_owned))
                 .collect();
             scopes.sort_unstable();
+            scopes.dedup();
             scopes
         };
         if set(old) != set(new) {

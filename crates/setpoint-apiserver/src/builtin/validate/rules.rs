@@ -21,6 +21,8 @@ pub enum Check {
     Qualified,
     /// If there is a text, it is one of these.
     OneOf(&'static [&'static str]),
+    /// As [`Check::OneOf`]; an empty text is none, even where Go has a pointer.
+    OneOfTexts(&'static [&'static str]),
     /// A number that is there is at least zero.
     NotNegative,
     /// A number that is there is more than zero.
@@ -101,9 +103,17 @@ fn apply(
         Check::Required(detail) if is_unset(value) => {
             errors.required(path, detail);
         }
-        Check::Name(rule) if !text.is_empty() => errors.name(path, text, rule),
+        Check::Name(rule) if !text.is_empty() || !value.is_null() && errors.has_pointer(path) => {
+            errors.name(path, text, rule);
+        }
         Check::Qualified if !text.is_empty() => errors.qualified(path, text),
-        Check::OneOf(supported) if !text.is_empty() && !supported.contains(&text) => {
+        Check::OneOf(supported)
+            if (!text.is_empty() || !value.is_null() && errors.has_pointer(path))
+                && !supported.contains(&text) =>
+        {
+            errors.unsupported(path, text, supported);
+        }
+        Check::OneOfTexts(supported) if !text.is_empty() && !supported.contains(&text) => {
             errors.unsupported(path, text, supported);
         }
         Check::NotNegative => {

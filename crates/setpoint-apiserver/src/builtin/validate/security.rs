@@ -74,21 +74,26 @@ fn profile(errors: &mut Errors, context: &Value, path: &FieldPath, key: &str, wh
     }
     let (kind, file) = (text(profile, "type"), profile["localhostProfile"].as_str());
     let at = path.child("localhostProfile");
+    let seccomp = what == "seccomp";
     match kind {
-        "Localhost" if file.is_none_or(|file| file.trim().is_empty()) => {
+        "Localhost" if file.is_none_or(|file| !seccomp && file.trim().is_empty()) => {
             errors.required(&at, &format!("must be set when {what} type is Localhost"));
         }
         "Localhost" => {}
+        // As upstream, which shows more in one of the two, whatever else is wrong.
+        _ if seccomp && file.is_some() => {
+            errors.invalid_at(&at, &path, profile, "can only be set when seccomp type is Localhost");
+        }
         "RuntimeDefault" | "Unconfined" => {
-            let detail = format!("can only be set when {what} type is Localhost");
-            match file {
-                // As upstream, which shows more in one of the two.
-                Some(_) if what == "seccomp" => errors.invalid_at(&at, &path, profile, &detail),
-                Some(file) => errors.invalid(&at, file, detail),
-                None => {}
+            if let Some(file) = file {
+                errors.invalid(&at, file, "can only be set when AppArmor type is Localhost");
             }
         }
-        "" => errors.required(&path.child("type"), "type is required when seccompProfile is set"),
+        _ => {}
+    }
+    match kind {
+        "Localhost" | "RuntimeDefault" | "Unconfined" => {}
+        "" => errors.required(&path.child("type"), &format!("type is required when {key} is set")),
         other => {
             errors.unsupported(&path.child("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"]);
         }

@@ -32,8 +32,8 @@ pub fn is_empty(selector: &Value) -> bool {
 
 /// Checks a selector; answers whether it can be used.
 pub fn check(errors: &mut Errors, selector: &Value, path: &FieldPath) -> bool {
+    let before = errors.len();
     errors.labels(&path.child("matchLabels"), &selector["matchLabels"]);
-    let mut usable = true;
     for (index, expression) in list(selector, "matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(index);
         let values = list(expression, "values");
@@ -41,7 +41,6 @@ pub fn check(errors: &mut Errors, selector: &Value, path: &FieldPath) -> bool {
             "In" | "NotIn" if values.is_empty() => {
                 let detail = "must be specified when `operator` is 'In' or 'NotIn'";
                 errors.required(&path.child("values"), detail);
-                usable = false;
             }
             "In" | "NotIn" => {
                 for (index, value) in values.iter().enumerate() {
@@ -52,17 +51,13 @@ pub fn check(errors: &mut Errors, selector: &Value, path: &FieldPath) -> bool {
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
                 errors.forbidden(&path.child("values"), detail);
-                usable = false;
             }
             "Exists" | "DoesNotExist" => {}
-            other => {
-                errors.invalid(&path.child("operator"), other, "not a valid selector operator");
-                usable = false;
-            }
+            other => errors.invalid(&path.child("operator"), other, "not a valid selector operator"),
         }
         errors.qualified(&path.child("key"), text(expression, "key"));
     }
-    usable
+    errors.len() == before
 }
 
 /// Checks a selector of nodes: terms of which one must match.
@@ -73,12 +68,12 @@ pub fn nodes(errors: &mut Errors, selector: &Value, path: &FieldPath) {
         errors.required(&path, "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
-        node_term(errors, term, &path.index(index));
+        node_term(errors, term, &path.index(index), true);
     }
 }
 
-/// Checks one term of a selector of nodes.
-pub fn node_term(errors: &mut Errors, term: &Value, path: &FieldPath) {
+/// Checks one term of a selector of nodes; what is only preferred may name values that no label has.
+pub fn node_term(errors: &mut Errors, term: &Value, path: &FieldPath, values_of_labels: bool) {
     for (index, expression) in list(term, "matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(index);
         let values = list(expression, "values");
@@ -88,7 +83,8 @@ pub fn node_term(errors: &mut Errors, term: &Value, path: &FieldPath) {
                 errors.required(&path.child("values"), detail);
             }
             "In" | "NotIn" => {
-                for (index, value) in values.iter().filter_map(Value::as_str).enumerate() {
+                let checked = values.iter().filter_map(Value::as_str).filter(|_| values_of_labels);
+                for (index, value) in checked.enumerate() {
                     errors.label_value(&path.child("values").index(index), value);
                 }
             }

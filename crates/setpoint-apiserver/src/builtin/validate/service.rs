@@ -3,9 +3,10 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use serde_json::{Value, json};
-use setpoint_schema::FieldPath;
+use setpoint_schema::{FieldError, FieldPath};
 
 use super::{
+    address,
     errors::{Errors, IMMUTABLE},
     network,
 };
@@ -15,6 +16,10 @@ use crate::{
 };
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+
+const MOST_HINTS: usize = 8;
+const MOST_ADDRESSES: usize = 100;
+const MOST_ENDPOINTS: usize = 1000;
 
 const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 
@@ -51,20 +56,22 @@ pub fn service(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         let path = path.child("sessionAffinityConfig.clientIP.timeoutSeconds");
         errors.invalid(&path, seconds, "must be greater than 0 and less than 86400");
     }
-    errors.one_of(spec, &path, "internalTrafficPolicy", &["Cluster", "Local"]);
-    errors.one_of(spec, &path, "trafficDistribution", &["PreferClose", "PreferSameNode", "PreferSameZone"]);
     for (index, address) in list(spec, "externalIPs").iter().filter_map(Value::as_str).enumerate() {
         let path = path.child("externalIPs").index(index);
         errors.ip(&path, address);
         endpoint_address(errors, &path, address);
     }
     let external = text(spec, "externalTrafficPolicy");
-    let reachable = matches!(kind, "NodePort" | "LoadBalancer") || !list(spec, "externalIPs").is_empty();
+    let reachable = matches!(kind, "NodePort" | "LoadBalancer")
+        || kind == "ClusterIP" && !list(spec, "externalIPs").is_empty();
     if !external.is_empty() && !reachable {
         let detail = "may only be set for externally-accessible services";
         errors.invalid(&path.child("externalTrafficPolicy"), external, detail);
+    } else {
+        errors.one_of(spec, &path, "externalTrafficPolicy", &["Cluster", "Local"]);
     }
-    errors.one_of(spec, &path, "externalTrafficPolicy", &["Cluster", "Local"]);
+    errors.one_of(spec, &path, "internalTrafficPolicy", &["Cluster", "Local"]);
+    errors.one_of(spec, &path, "trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]);
     load_balancer(errors, spec, &path, kind);
     errors.labels(&path.child("selector"), &spec["selector"]);
     if let Some(old) = old.map(|old| &old["spec"])
@@ -100,7 +107,8 @@ fn families(errors: &mut Errors, spec: &Value, path: &FieldPath) -> bool {
         let path = path.child("clusterIPs").index(index);
         errors.ip(&path, address);
         let is = if address.contains(':') { "IPv6" } else { "IPv4" };
-        let wanted = families.get(index).and_then(Value::as_str).unwrap_or(is);
+        let known = families.get(index).and_then(Value::as_str);
+        let wanted = known.filter(|family| matches!(*family, "IPv4" | "IPv6")).unwrap_or(is);
         if address.parse::<IpAddr>().is_ok() && is != wanted {
             let detail = format!("expected an {wanted} value as indicated by `ipFamilies[{index}]`");
             errors.invalid(&path, address, detail);
@@ -129,8 +137,7 @@ fn load_balancer(errors: &mut Errors, spec: &Value, path: &FieldPath, kind: &str
     if !spec["allocateLoadBalancerNodePorts"].is_null() && !balanced {
         errors.forbidden(&path.child("allocateLoadBalancerNodePorts"), ONLY);
     }
-    let class = text(spec, "loadBalancerClass");
-    if !class.is_empty() {
+    if let Some(class) = spec["loadBalancerClass"].as_str() {
         if balanced {
             errors.qualified(&path.child("loadBalancerClass"), class);
         } else {
@@ -162,8 +169,8 @@ fn ports(errors: &mut Errors, spec: &Value, path: &FieldPath, kind: &str) {
         }
         errors.port(&path.child("port"), &port["port"]);
         errors.one_of(port, &path, "protocol", &PROTOCOLS);
-        if !text(port, "appProtocol").is_empty() {
-            errors.qualified(&path.child("appProtocol"), text(port, "appProtocol"));
+        if let Some(protocol) = port["appProtocol"].as_str() {
+            errors.qualified(&path.child("appProtocol"), protocol);
         }
         if port["targetPort"] != port["port"] || port["port"].as_i64() == Some(0) {
             errors.port(&path.child("targetPort"), &port["targetPort"]);
@@ -186,9 +193,18 @@ pub fn slice(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     }
     // Endpoints that an update leaves alone are as good as they were.
     let known = old.is_some_and(|old| old["endpoints"] == new["endpoints"]);
-    for (at, endpoint) in list(new, "endpoints").iter().enumerate().filter(|_| !known) {
+    let endpoints = list(new, "endpoints");
+    let few = endpoints.len() <= MOST_ENDPOINTS;
+    if !few {
+        let path = root.child("endpoints");
+        errors.push(FieldError::too_many(&path, endpoints.len() as u64, MOST_ENDPOINTS as u64));
+    }
+    for (at, endpoint) in endpoints.iter().enumerate().filter(|_| few && !known) {
         let path = root.child("endpoints").index(at).child("addresses");
         let addresses = list(endpoint, "addresses");
+        if addresses.len() > MOST_ADDRESSES {
+            errors.push(FieldError::too_many(&path, addresses.len() as u64, MOST_ADDRESSES as u64));
+        }
         if addresses.is_empty() {
             errors.required(&path, "");
         }
@@ -229,8 +245,18 @@ pub fn slice(errors: &mut Errors, new: &Value, old: Option<&Value>) {
 /// Checks an address of an endpoint.
 fn slice_address(errors: &mut Errors, all: &FieldPath, index: usize, address: &str, kind: &str) {
     let path = all.index(index);
-    match (kind, address.parse::<IpAddr>()) {
+    let unusual = address::read(address).is_some_and(|read| read.zeros || read.mapped);
+    let parsed = address.parse::<IpAddr>();
+    if let (false, "IPv4" | "IPv6", Ok(parsed)) = (unusual, kind, &parsed) {
+        let canonical = parsed.to_string();
+        if canonical != address {
+            let detail = format!("must be in canonical form ({canonical:?})");
+            return errors.invalid(&path, address, detail);
+        }
+    }
+    match (kind, parsed) {
         ("FQDN", _) => errors.name(&path, address, NameRule::Subdomain),
+        ("IPv4" | "IPv6", _) if unusual => errors.ip(&path, address),
         ("IPv4" | "IPv6", Err(_)) => errors.ip(&path, address),
         ("IPv4", Ok(IpAddr::V6(_))) => {
             errors.invalid(all, address, "must be an IPv4 address");
@@ -267,19 +293,30 @@ fn endpoint_address(errors: &mut Errors, path: &FieldPath, address: &str) {
 }
 
 fn slice_endpoint(errors: &mut Errors, endpoint: &Value, path: &FieldPath) {
-    if !text(endpoint, "hostname").is_empty() {
-        errors.name(&path.child("hostname"), text(endpoint, "hostname"), NameRule::Label);
+    if let Some(host) = endpoint["hostname"].as_str() {
+        errors.name(&path.child("hostname"), host, NameRule::Label);
     }
-    if !text(endpoint, "nodeName").is_empty() {
-        errors.name(&path.child("nodeName"), text(endpoint, "nodeName"), NameRule::Subdomain);
+    if let Some(node) = endpoint["nodeName"].as_str() {
+        errors.name(&path.child("nodeName"), node, NameRule::Subdomain);
     }
-    let mut names = BTreeSet::new();
-    for (index, zone) in list(&endpoint["hints"], "forZones").iter().enumerate() {
-        let path = path.child("hints.forZones").index(index).child("name");
-        if !names.insert(text(zone, "name")) {
-            errors.duplicate(&path, text(zone, "name"));
+    for key in ["forZones", "forNodes"] {
+        let (hints, path) = (list(&endpoint["hints"], key), path.child("hints").child(key));
+        if hints.len() > MOST_HINTS {
+            // Upstream looks at nothing else then.
+            return errors.push(FieldError::too_many(&path, hints.len() as u64, MOST_HINTS as u64));
         }
-        errors.label_value(&path, text(zone, "name"));
+        let mut names = BTreeSet::new();
+        for (index, hint) in hints.iter().enumerate() {
+            let (name, path) = (text(hint, "name"), path.index(index).child("name"));
+            if !names.insert(name) {
+                errors.duplicate(&path, name);
+            }
+            if key == "forZones" {
+                errors.label_value(&path, name);
+            } else {
+                errors.name(&path, name, NameRule::Subdomain);
+            }
+        }
     }
 }
 
@@ -310,20 +347,29 @@ pub fn status(errors: &mut Errors, new: &Value) {
 
 /// Checks endpoints.
 pub fn endpoints(errors: &mut Errors, new: &Value) {
-    for (index, subset) in list(new, "subsets").iter().enumerate() {
-        let path = FieldPath::from("subsets").index(index);
+    for (subset_index, subset) in list(new, "subsets").iter().enumerate() {
+        let path = FieldPath::from("subsets").index(subset_index);
         if list(subset, "addresses").is_empty() && list(subset, "notReadyAddresses").is_empty() {
             errors.required(&path, "must specify `addresses` or `notReadyAddresses`");
         }
         for key in ["addresses", "notReadyAddresses"] {
             for (index, address) in list(subset, key).iter().enumerate() {
                 let (path, ip) = (path.child(key).index(index).child("ip"), text(address, "ip"));
-                if ip.parse::<IpAddr>().is_err() {
-                    errors.ip(&path, ip);
+                errors.ip(&path, ip);
+                if address::read(ip).is_none() {
                     // The second check says it again, in other words.
                     errors.invalid(&path, ip, "must be a valid IP address");
                 }
                 endpoint_address(errors, &path, ip);
+                let host = text(address, "hostname");
+                if !host.is_empty() {
+                    let path = FieldPath::from("subsets").index(subset_index).child(key).index(index);
+                    errors.name(&path.child("hostname"), host, NameRule::Label);
+                }
+                if let Some(node) = address["nodeName"].as_str() {
+                    let path = FieldPath::from("subsets").index(subset_index).child(key).index(index);
+                    errors.name(&path.child("nodeName"), node, NameRule::Subdomain);
+                }
             }
         }
         for (index, port) in list(subset, "ports").iter().enumerate() {

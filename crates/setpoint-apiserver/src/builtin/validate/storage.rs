@@ -1,19 +1,17 @@
 //! Volumes, claims and storage classes.
 
 use serde_json::Value;
-use setpoint_schema::FieldPath;
+use setpoint_schema::{ErrorKind, FieldPath};
 
-use super::{
-    errors::Errors,
-    selector,
-    volume::{host_path, nfs, no_parent},
-};
+use super::volume_source::{self, ORDER, Of};
+use super::{errors::Errors, selector};
 use crate::{
     builtin::{
         Quantity,
         edit::{copy, list, text},
-        go,
+        go::{self, GoValue},
     },
+    object::Metadata,
     object_meta::NameRule,
 };
 
@@ -32,6 +30,7 @@ pub fn claim(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     if old_spec["storageClassName"].is_null() {
         copy(&mut allowed, old_spec, "storageClassName");
     }
+    errors.immutable(&new["spec"], old_spec, &FieldPath::root(), "volumeMode");
     let size =
         |resources: &Value| resources["storage"].as_str().and_then(Quantity::parse).map(Quantity::nanos);
     if text(&old["status"], "phase") == "Bound" {
@@ -134,6 +133,39 @@ pub fn claim_spec(errors: &mut Errors, spec: &Value, path: &FieldPath) {
     }
     class_name(errors, spec, path);
     errors.one_of(spec, path, "volumeMode", &["Block", "Filesystem"]);
+    for key in ["dataSource", "dataSourceRef"] {
+        if spec[key].is_object() {
+            data_source(errors, &spec[key], &path.child(key));
+        }
+    }
+    if spec["dataSource"].is_object() && spec["dataSourceRef"].is_object() {
+        let (one, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
+        let other_namespace = !text(other, "namespace").is_empty();
+        let same = ["name", "kind", "apiGroup"].iter().all(|key| text(one, key) == text(other, key));
+        if other_namespace || !same {
+            let detail = if other_namespace {
+                "may not be specified when dataSourceRef.namespace is specified"
+            } else {
+                "must match dataSourceRef"
+            };
+            // As upstream, which shows a path where it means a value.
+            errors.push_shown(ErrorKind::Invalid, path, &GoValue::fields([]), detail);
+        }
+    }
+}
+
+/// Where the content of a new claim comes from.
+fn data_source(errors: &mut Errors, source: &Value, path: &FieldPath) {
+    errors.present(source, path, "name");
+    errors.present(source, path, "kind");
+    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.invalid(path, kind, detail);
+    }
+    if !group.is_empty() {
+        errors.name(&path.child("apiGroup"), group, NameRule::Subdomain);
+    }
 }
 
 fn class_name(errors: &mut Errors, spec: &Value, path: &FieldPath) {
@@ -199,14 +231,28 @@ pub fn volume(errors: &mut Errors, new: &Value, old: Option<&Value>) {
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect()
     };
-    let sources = source(spec);
+    let mut sources = source(spec);
+    sources.sort_by_key(|(kind, _)| ORDER.iter().position(|known| known == kind));
     if sources.is_empty() {
         errors.required(&path, "must specify a volume type");
     }
     for (second, _) in sources.iter().skip(1) {
         errors.forbidden(&path.child(second), "may not specify more than 1 volume type");
     }
-    volume_source(errors, spec, &path, sources.first().map_or("", |(kind, _)| kind));
+    if let Some((kind, given)) = sources.first() {
+        volume_source::check(errors, kind, given, &path.child(kind), Of::Volume(new.meta("name")));
+    }
+    if let Some(attributes) = spec["volumeAttributesClassName"].as_str() {
+        let at = path.child("volumeAttributesClassName");
+        if attributes.is_empty() {
+            errors.required(&at, "an empty string is disallowed");
+        } else {
+            errors.name(&at, attributes, NameRule::Subdomain);
+        }
+        if spec["csi"].is_null() {
+            errors.required(&path.child("csi"), "has to be specified when using volumeAttributesClassName");
+        }
+    }
     let affinity = &spec["nodeAffinity"];
     if affinity.is_object() {
         let path = path.child("nodeAffinity.required");
@@ -223,47 +269,20 @@ pub fn volume(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         errors.forbidden(&path.child("persistentVolumeReclaimPolicy"), detail);
     }
     let Some(old) = old.map(|old| &old["spec"]) else { return };
-    if source(old) != sources {
+    if source(old) != source(spec) {
         let detail = "spec.persistentvolumesource is immutable after creation";
         let shown = |spec: &Value| go::of("io.k8s.api.core.v1.PersistentVolumeSpec", spec).without(&COMMON);
         errors.forbidden_diff(&path.child("persistentvolumesource"), detail, [&shown(old), &shown(spec)]);
     }
     errors.immutable(spec, old, &FieldPath::root(), "volumeMode");
+    if old["volumeAttributesClassName"].is_string() && spec["volumeAttributesClassName"].is_null() {
+        let detail = "update from non-nil value to nil is forbidden";
+        errors.forbidden(&path.child("volumeAttributesClassName"), detail);
+    }
     if !old["nodeAffinity"].is_null() && spec["nodeAffinity"] != old["nodeAffinity"] {
         let detail = "field is immutable, except for updating from beta label to GA";
         let of = FieldPath::from("spec.nodeAffinity");
         errors.invalid_at(&FieldPath::from("nodeAffinity"), &of, &spec["nodeAffinity"], detail);
-    }
-}
-
-/// Checks where a volume is.
-fn volume_source(errors: &mut Errors, spec: &Value, path: &FieldPath, kind: &str) {
-    let (source, path) = (&spec[kind], path.child(kind));
-    match kind {
-        "hostPath" => host_path(errors, source, &path),
-        "nfs" => nfs(errors, source, &path),
-        "local" if errors.present(source, &path, "path") => {
-            no_parent(errors, &path.child("path"), text(source, "path"));
-        }
-        "csi" => {
-            driver_name(errors, &path.child("driver"), text(source, "driver"));
-            errors.present(source, &path, "volumeHandle");
-        }
-        _ => {}
-    }
-}
-
-/// The name of a CSI driver.
-fn driver_name(errors: &mut Errors, path: &FieldPath, name: &str) {
-    if name.is_empty() {
-        return errors.required(path, "");
-    }
-    if name.len() > 63 {
-        errors.push(setpoint_schema::FieldError::too_long(path, 63));
-    }
-    // Case does not matter: the label of the lower case is looked at.
-    for problem in NameRule::Subdomain.check(&name.to_lowercase(), false) {
-        errors.invalid(path, name, problem);
     }
 }
 

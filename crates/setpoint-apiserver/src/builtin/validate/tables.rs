@@ -2,8 +2,8 @@
 
 use super::rules::{
     Check::{
-        AtMost, Fixed, FixedUnshown, Kept, Labels, Name, NoMoreThan, NotNegative, OneOf, Positive, Qualified,
-        Quantity, Required, Selector,
+        AtMost, Fixed, FixedUnshown, Kept, Labels, Name, NoMoreThan, NotNegative, OneOf, OneOfTexts,
+        Positive, Qualified, Quantity, Required, Selector,
     },
     Rule,
 };
@@ -26,11 +26,9 @@ pub fn object(group: &str, kind: &str) -> &'static [Rule] {
             ("handler", FixedUnshown),
             ("scheduling.nodeSelector", Labels),
         ],
-        ("scheduling.k8s.io", "PriorityClass") => &[
-            ("value", Kept("may not be changed in an update.")),
-            ("preemptionPolicy", OneOf(&["PreemptLowerPriority", "Never"])),
-            ("preemptionPolicy", Fixed),
-        ],
+        ("scheduling.k8s.io", "PriorityClass") => {
+            &[("value", Kept("may not be changed in an update.")), ("preemptionPolicy", Fixed)]
+        }
         ("networking.k8s.io", "IngressClass") => &[
             ("spec.controller", Required("")),
             ("spec.controller", Fixed),
@@ -45,7 +43,7 @@ pub fn object(group: &str, kind: &str) -> &'static [Rule] {
             ("provisioner", Required("")),
             ("provisioner", FixedUnshown),
             ("parameters", FixedUnshown),
-            ("reclaimPolicy", OneOf(&["Delete", "Retain"])),
+            ("reclaimPolicy", OneOfTexts(&["Delete", "Retain"])),
             ("reclaimPolicy", FixedUnshown),
             ("volumeBindingMode", OneOf(&["Immediate", "WaitForFirstConsumer"])),
             ("volumeBindingMode", FixedUnshown),

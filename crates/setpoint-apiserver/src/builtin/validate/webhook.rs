@@ -143,9 +143,10 @@ fn url(errors: &mut Errors, given: &str, path: &FieldPath) {
 }
 
 fn service(errors: &mut Errors, service: &Value, path: &FieldPath) {
-    for key in ["name", "namespace"] {
+    // Upstream has taken one for the other.
+    for (key, shown) in [("namespace", "name"), ("name", "namespace")] {
         if text(service, key).is_empty() {
-            errors.required(&path.child(key), "");
+            errors.required(&path.child(shown), "");
         }
     }
     let port = service["port"].as_i64().unwrap_or_default();

@@ -19,11 +19,13 @@ fn selector_and_template(
     claims: &[&str],
 ) {
     let selector_path = path.child("selector");
+    let usable = spec["selector"].is_null() || selector::check(errors, &spec["selector"], &selector_path);
     if spec["selector"].is_null() {
         errors.required(&selector_path, "");
-    } else if !selector::check(errors, &spec["selector"], &selector_path) {
+    } else if !usable && of != "DaemonSet" {
         // Nothing is said about a template that cannot be compared.
-        return errors.invalid(&selector_path, spec["selector"].clone(), "invalid label selector");
+        let detail = if of == "StatefulSet" { "" } else { "invalid label selector" };
+        return errors.invalid(&selector_path, spec["selector"].clone(), detail);
     }
     let empty = !spec["selector"].is_null() && selector::is_empty(&spec["selector"]);
     if empty {
@@ -33,7 +35,7 @@ fn selector_and_template(
     let template = path.child("template");
     let labels = &spec["template"]["metadata"]["labels"];
     let selected = !spec["selector"].is_null() && selector::selects(&spec["selector"], labels);
-    if !empty && !selected {
+    if !empty && !selected && usable {
         let detail = "`selector` does not match template `labels`";
         errors.invalid(&template.child("metadata.labels"), labels.clone(), detail);
     }
@@ -45,7 +47,7 @@ fn selector_and_template(
 fn always_restarts(errors: &mut Errors, kind: &str, spec: &Value, path: &FieldPath) {
     let (pod, path) = (&spec["template"]["spec"], path.child("template.spec"));
     let policy = text(pod, "restartPolicy");
-    if matches!(policy, "OnFailure" | "Never") {
+    if !matches!(policy, "" | "Always") {
         errors.unsupported(&path.child("restartPolicy"), policy, &["Always"]);
     }
     if !pod["activeDeadlineSeconds"].is_null() {
@@ -62,12 +64,6 @@ fn counts(errors: &mut Errors, spec: &Value, path: &FieldPath) {
 
 pub fn stateful_set(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     let (spec, path) = (&new["spec"], FieldPath::from("spec"));
-    if old.is_none() {
-        let name = text(&new["metadata"], "name");
-        if name.len() > 63 {
-            errors.invalid(&FieldPath::from("metadata.name"), name, "must be no more than 63 characters");
-        }
-    }
     let templates = list(spec, "volumeClaimTemplates");
     let claims: Vec<_> = templates.iter().map(|template| text(&template["metadata"], "name")).collect();
     selector_and_template(errors, "statefulset", "StatefulSet", spec, &path, &claims);
@@ -104,7 +100,8 @@ pub fn stateful_set(errors: &mut Errors, new: &Value, old: Option<&Value>) {
     }
     errors.not_negative(&spec["ordinals"], &path.child("ordinals"), "start");
     let service = text(spec, "serviceName");
-    if !service.is_empty() {
+    // An update changes neither this nor the templates of claims.
+    if !service.is_empty() && old.is_none() {
         errors.name(&path.child("serviceName"), service, NameRule::Label);
     }
     // Claims become volumes of the pods, beside those of the template.
@@ -113,7 +110,7 @@ pub fn stateful_set(errors: &mut Errors, new: &Value, old: Option<&Value>) {
         let path = path.child("template.spec.volumes").index(volumes + index).child("name");
         errors.name(&path, claim, NameRule::Label);
     }
-    for (index, template) in templates.iter().enumerate() {
+    for (index, template) in templates.iter().enumerate().filter(|_| old.is_none()) {
         let path = path.child("volumeClaimTemplates").index(index).child("spec");
         storage::claim_spec(errors, &template["spec"], &path);
     }

@@ -71,6 +71,27 @@ fn is_small(value: &Value) -> bool {
     value.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 
+/// Go's name for the type of a field.
+fn type_of(node: &'static Value) -> String {
+    if let Some(target) = reference(node) {
+        return format!("v1.{}", short(target));
+    }
+    match node["type"].as_str().unwrap_or_default() {
+        "array" => format!("[]{}", type_of(&node["items"])),
+        "object" if node["additionalProperties"].is_object() => {
+            format!("map[string]{}", type_of(&node["additionalProperties"]))
+        }
+        "boolean" => "bool".to_owned(),
+        "integer" => text_or(&node["format"], "int64"),
+        "number" => "float64".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn text_or(value: &Value, other: &str) -> String {
+    value.as_str().unwrap_or(other).to_owned()
+}
+
 fn short(definition: &str) -> &str {
     definition.rsplit('.').next().unwrap_or_default()
 }
@@ -131,9 +152,16 @@ impl<'a> Walk<'a> {
     }
 
     fn field(&self, node: &'static Value, definition: &'a str, name: &str, value: &Value) -> Option<String> {
-        let below = node["properties"].get(name)?;
-        let member = go_members(definition).find(|member| member.name == name)?;
-        let GoMember { name, embedded, kind } = member;
+        let (name, below) = node["properties"].as_object()?.get_key_value(name)?;
+        let name = name.as_str();
+        let mut members = go_members(definition).peekable();
+        if members.peek().is_none() {
+            // A struct of the extensions' API: Go's names for its types follow from the schema.
+            let (kind, fields) = (type_of(below), self.fields.iter().copied().chain([name]).collect());
+            let walk = Walk { decoder: self.decoder, of: short(definition), fields };
+            return walk.value(below, definition, &kind, value);
+        }
+        let GoMember { name, embedded, kind } = members.find(|member| member.name == name)?;
         let fields = self.fields.iter().copied().chain(embedded).chain([name]).collect();
         Walk { decoder: self.decoder, of: short(definition), fields }.value(below, definition, kind, value)
     }

@@ -1,6 +1,6 @@
 //! When a job fails or succeeds before its time.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use setpoint_schema::FieldPath;
 
 use super::super::errors::Errors;
@@ -22,7 +22,8 @@ pub fn failure(errors: &mut Errors, spec: &Value, path: &FieldPath) {
         let path = path.child("rules").index(index);
         let action = text(rule, "action");
         if action.is_empty() {
-            errors.required(&path.child("action"), "");
+            let detail = r#"valid values: ["Count" "FailIndex" "FailJob" "Ignore"]"#;
+            errors.required(&path.child("action"), detail);
         }
         errors.one_of(rule, &path, "action", &["Count", "FailIndex", "FailJob", "Ignore"]);
         if action == "FailIndex" && spec["backoffLimitPerIndex"].is_null() {
@@ -57,6 +58,9 @@ pub fn failure(errors: &mut Errors, spec: &Value, path: &FieldPath) {
 
 fn exit_codes(errors: &mut Errors, codes: &Value, path: &FieldPath, containers: &[&str]) {
     let operator = text(codes, "operator");
+    if operator.is_empty() {
+        errors.required(&path.child("operator"), r#"valid values: ["In" "NotIn"]"#);
+    }
     errors.one_of(codes, path, "operator", &["In", "NotIn"]);
     if let Some(name) = codes["containerName"].as_str().filter(|name| !containers.contains(name)) {
         let detail = "must be one of the container or initContainer names in the pod template";
@@ -64,7 +68,7 @@ fn exit_codes(errors: &mut Errors, codes: &Value, path: &FieldPath, containers: 
     }
     let (values, at) = (list(codes, "values"), path.child("values"));
     if values.is_empty() {
-        errors.invalid(&at, values, "at least one value is required");
+        errors.invalid(&at, json!([]), "at least one value is required");
     }
     for (index, value) in values.iter().enumerate() {
         if operator == "In" && value.as_i64() == Some(0) {

@@ -4,38 +4,38 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::builtin::Quantity;
+use super::Quantity;
 
 /// Quantities by the names of resources.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Amounts(pub(super) BTreeMap<String, Quantity>);
+pub(crate) struct Amounts(pub(crate) BTreeMap<String, Quantity>);
 
 impl Amounts {
     /// Reads a resource list; what is no quantity is left out, since validation refuses it.
-    pub(super) fn of(list: &Value) -> Self {
+    pub(crate) fn of(list: &Value) -> Self {
         let entries = list.as_object().into_iter().flatten();
         let read = |(name, value): (&String, &Value)| Some((name.clone(), Quantity::parse(value.as_str()?)?));
         Self(entries.filter_map(read).collect())
     }
 
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let entry = |(name, quantity): (&String, &Quantity)| (name.clone(), quantity.to_string().into());
         Value::Object(self.0.iter().map(entry).collect::<Map<_, _>>())
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Quantity> {
+    pub(crate) fn get(&self, name: &str) -> Option<Quantity> {
         self.0.get(name).copied()
     }
 
-    pub(super) fn set(&mut self, name: impl Into<String>, quantity: Quantity) {
+    pub(crate) fn set(&mut self, name: impl Into<String>, quantity: Quantity) {
         self.0.insert(name.into(), quantity);
     }
 
-    pub(super) fn count(&mut self, name: impl Into<String>, count: u64) {
+    pub(crate) fn count(&mut self, name: impl Into<String>, count: u64) {
         self.set(name, Quantity::whole(count));
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (name, quantity) in &other.0 {
             let sum = self.get(name).map_or(*quantity, |own| own.plus(*quantity));
             self.set(name.clone(), sum);
@@ -51,7 +51,7 @@ impl Amounts {
     }
 
     /// What there is more of than in `other`.
-    pub(super) fn beyond(&self, other: &Self) -> Self {
+    pub(crate) fn beyond(&self, other: &Self) -> Self {
         let more = self.0.iter().filter_map(|(name, quantity)| {
             let rest = other.get(name).map_or(*quantity, |other| quantity.minus(other));
             (rest.nanos() > 0).then(|| (name.clone(), rest))
@@ -60,13 +60,13 @@ impl Amounts {
     }
 
     /// Only the resources that `keep` wants.
-    pub(super) fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
         let kept = self.0.iter().filter(|(name, _)| keep(name));
         Self(kept.map(|(name, quantity)| (name.clone(), *quantity)).collect())
     }
 
     /// `a=1,b=2`.
-    pub(super) fn print(&self) -> String {
+    pub(crate) fn print(&self) -> String {
         let entries: Vec<String> =
             self.0.iter().map(|(name, quantity)| format!("{name}={quantity}")).collect();
         entries.join(",")
@@ -75,8 +75,21 @@ impl Amounts {
 
 /// What the containers of a pod have as `requests` or `limits` together: those that run at once, or the largest of what runs
 /// before them.
-pub(super) fn of_pod(pod: &Value, key: &str) -> Amounts {
+pub(crate) fn of_pod(pod: &Value, key: &str) -> Amounts {
     let spec = &pod["spec"];
+    let mut sum = of_containers(spec, key);
+    let whole = Amounts::of(&spec["resources"][key]);
+    for (name, quantity) in whole.0 {
+        sum.set(name, quantity);
+    }
+    let overhead = Amounts::of(&spec["overhead"]);
+    // No limit plus something is no limit.
+    sum.add(&overhead.only(|name| key == "requests" || sum.get(name).is_some()));
+    sum
+}
+
+/// The same without what the pod itself says.
+pub(crate) fn of_containers(spec: &Value, key: &str) -> Amounts {
     let containers = |list: &str| spec[list].as_array().into_iter().flatten();
     let of = |container: &Value| Amounts::of(&container["resources"][key]);
     let mut sum = Amounts::default();
@@ -98,12 +111,5 @@ pub(super) fn of_pod(pod: &Value, key: &str) -> Amounts {
         }
     }
     sum.at_least(&before);
-    let whole = Amounts::of(&spec["resources"][key]);
-    for (name, quantity) in whole.0 {
-        sum.set(name, quantity);
-    }
-    let overhead = Amounts::of(&spec["overhead"]);
-    // No limit plus something is no limit.
-    sum.add(&overhead.only(|name| key == "requests" || sum.get(name).is_some()));
     sum
 }
