@@ -143,7 +143,8 @@ pub(super) async fn run(
     let entropy = operator.entropy.unwrap_or_else(Entropy::from_system);
     let metrics = operator.metrics;
 
-    // Endpoints first: a taken port is known before anything is written.
+    // Endpoints first: a taken port is known before anything is written. Until the caches have their own check, nothing is ready.
+    operator.health.readiness("caches", || Err("the API server has not been reached yet".to_owned()));
     let mut endpoints = JoinSet::new();
     let mut guarded = None;
     if let Some(address) = &operator.metrics_address {

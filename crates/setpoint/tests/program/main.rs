@@ -7,6 +7,7 @@
 )]
 
 mod installing;
+mod starting;
 mod traces;
 mod webhooks;
 

@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value as Any};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, span::SpanKind, status::StatusCode};
 use parking_lot::Mutex;
 use prost::Message;
+use serde_json::{Value, json};
 
 use super::installing::{SHOP, Site};
 use super::{Running, apply, program, stderr, until};
@@ -80,7 +81,7 @@ async fn spans_reach_a_collector() {
     let log = site.file.with_file_name("log");
     let mut running = Running(
         program()
-            .args(["run", "--kubeconfig"])
+            .args(["run", "--log-format", "json", "--kubeconfig"])
             .arg(&site.file)
             .args(ADDRESSES)
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"))
@@ -136,13 +137,18 @@ async fn spans_reach_a_collector() {
     })
     .await;
     assert!(of(&failed, "setpoint.result").ends_with("error"), "{failed:#?}");
-    let status = failed.status.unwrap();
+    let status = failed.status.clone().unwrap();
     assert_eq!(status.code(), StatusCode::Error);
     assert!(status.message.contains("blog-page"), "{status:?}");
 
-    // Requests are spans, and no log lines; secrets are in neither.
+    // Requests are spans, and no log lines. A reconcile's lines have what its span has, to find one by the other.
     let lines = std::fs::read_to_string(&log).unwrap();
     assert!(!lines.contains("url.path"), "{lines}");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said = |line: &&Value| line["name"] == "blog" && line["reconcile_id"] == of(&failed, "reconcile_id");
+    let line = lines.iter().find(said).unwrap_or_else(|| panic!("no line of {failed:#?} in {lines:#?}"));
+    assert_eq!((&line["controller"], &line["namespace"]), (&json!("website"), &json!("default")));
+    assert!(line["level"].is_string() && line["error"].is_string() && line["ts"].is_string(), "{line}");
     drop(collector);
     let _ = running.0.kill();
 }

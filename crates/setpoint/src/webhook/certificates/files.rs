@@ -19,7 +19,7 @@ pub(crate) async fn watch(folder: &Path, served: &Served, metrics: &WebhookMetri
             Err(error) => {
                 served.problem(error.to_string());
                 if !failing {
-                    tracing::error!(%error, "the webhooks' certificate cannot be read; the last one goes on being served");
+                    tracing::error!(%error, "the serving certificate cannot be read; the last one goes on being served");
                 }
                 failing = true;
             }

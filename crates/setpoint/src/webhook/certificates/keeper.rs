@@ -61,7 +61,7 @@ impl Keeper {
                     select(changed, pin!(tokio::time::sleep(left.min(RESYNC)))).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the webhooks' certificates");
+                    tracing::warn!(%error, "the serving certificates");
                     self.served.problem(error.to_string());
                     let pause = Duration::from_secs(1) * 2_u32.pow(failures.min(6));
                     failures += 1;
@@ -86,7 +86,7 @@ impl Keeper {
             kept.map(|kept| Ok::<_, CertificateError>((kept.facts(&self.names)?, kept))).transpose()
         });
         let known = facts.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the Secret with the webhooks' certificates is unreadable and made anew");
+            tracing::warn!(%error, "the Secret with the serving certificates is unreadable and made anew");
             None
         });
         if let Some((_, kept)) = &known {
@@ -121,7 +121,7 @@ impl Keeper {
             Some((_, kept)) => kept.after(next, &self.name, &self.names, now, self.lifetimes)?,
             None => Kept::create(&self.name, &self.names, now, self.lifetimes)?,
         };
-        tracing::info!(step = ?next, "the webhooks' certificates change");
+        tracing::info!(step = ?next, "the serving certificates change");
         let written = self.write(&secrets, secret, &kept).await;
         match written {
             Ok(()) => Ok(Pass::Again),
