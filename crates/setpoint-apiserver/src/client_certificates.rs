@@ -81,7 +81,7 @@ impl Clients {
             text
         });
         let mut identity = Identity::new(name, groups);
-        identity.uid = subject.all(UID).next().unwrap_or_default().to_owned();
+        subject.all(UID).next().unwrap_or_default().clone_into(&mut identity.uid);
         identity.extra.insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={digest}")]);
         let end = parsed.validity().not_after.timestamp();
         Shown::User { identity, until: Timestamp::from_second(end).unwrap_or(Timestamp::MAX) }

@@ -38,11 +38,12 @@ pub(crate) const V3_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
 
-/// `/openapi/v3`: the paths of all documents; their URLs change with their content.
-pub(crate) fn index(resources: &[Arc<Resource>]) -> Value {
+/// `/openapi/v3`: the paths of all documents; their URLs change with their content. Others have a turn after each: there may be thousands.
+pub(crate) async fn index(resources: &[Arc<Resource>]) -> Value {
     let mut paths = Map::new();
     let versions: BTreeSet<_> = resources.iter().map(|r| (r.group.as_str(), r.version.as_str())).collect();
     for (group, version) in versions {
+        tokio::task::yield_now().await;
         let path = root(group, version);
         let path = path.trim_start_matches('/');
         let url = format!("/openapi/v3/{path}?hash={}", hash(resources, group, version));
@@ -70,19 +71,34 @@ pub(crate) fn hash(resources: &[Arc<Resource>], group: &str, version: &str) -> S
 
 /// `/openapi/v3/api/v1` and `/openapi/v3/apis/GROUP/VERSION`; `None` if there is no such group version.
 pub(crate) fn document(resources: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
+    document_from(&Facts::unpack(), resources, group, version)
+}
+
+/// What lies in the facts compressed.
+struct Facts {
+    paths: Paths,
+    prose: Prose,
+}
+
+impl Facts {
+    fn unpack() -> Self {
+        Self { paths: Paths::unpack(), prose: Prose::unpack() }
+    }
+}
+
+fn document_from(facts: &Facts, resources: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
     let own: Vec<_> = resources.iter().filter(|r| r.group == group && r.version == version).collect();
     let first = own.first()?;
-    let mut schemas = Schemas::new(group, version);
-    let unpacked = Paths::unpack();
+    let mut schemas = Schemas::new(group, version, &facts.prose);
     let (title, release, paths) = if first.custom().is_some() {
         let mut paths = Map::new();
         for resource in own {
             custom::add_schemas(&mut schemas, resource);
-            custom::add_paths(&mut paths, &unpacked.parameters(), resource);
+            custom::add_paths(&mut paths, &facts.paths.parameters(), resource);
         }
         ("Kubernetes CRD Swagger", "v0.1.0", Value::from(paths))
     } else {
-        ("Kubernetes", release(), unpacked.of(group, version)?)
+        ("Kubernetes", release(), facts.paths.of(group, version)?)
     };
     schemas.add_references(&paths);
     let mut document = json!({
@@ -114,13 +130,13 @@ fn root(group: &str, version: &str) -> String {
 struct Schemas<'a> {
     group: &'a str,
     version: &'a str,
-    prose: Prose,
+    prose: &'a Prose,
     all: BTreeMap<String, Value>,
 }
 
 impl<'a> Schemas<'a> {
-    fn new(group: &'a str, version: &'a str) -> Self {
-        Self { group, version, prose: Prose::unpack(), all: BTreeMap::new() }
+    fn new(group: &'a str, version: &'a str, prose: &'a Prose) -> Self {
+        Self { group, version, prose, all: BTreeMap::new() }
     }
 
     fn add_built_in(&mut self, name: &str) {
@@ -173,10 +189,10 @@ mod tests {
         setpoint_kinds::kinds().iter().map(|kind| Arc::new(Resource::built_in(kind))).collect()
     }
 
-    #[test]
-    fn every_document_of_the_index_exists_and_is_closed_under_references() {
+    #[tokio::test]
+    async fn every_document_of_the_index_exists_and_is_closed_under_references() {
         let all = built_in();
-        let index = index(&all);
+        let index = index(&all).await;
         for (path, _) in index["paths"].as_object().expect("paths") {
             let (group, version) = match path.strip_prefix("apis/") {
                 Some(rest) => rest.split_once('/').expect("a group version"),

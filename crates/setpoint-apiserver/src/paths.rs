@@ -17,7 +17,7 @@ use crate::request::Query;
 use crate::status::{Result, Status};
 
 /// Answers a request for a path that names no resource.
-pub(crate) fn answer(
+pub(crate) async fn answer(
     registry: &Registry,
     method: &Method,
     path: &str,
@@ -50,14 +50,14 @@ pub(crate) fn answer(
             else {
                 return Ok(bare(406));
             };
-            let document = openapi::v2_json(&resources);
+            let document = openapi::v2_json(&resources).await;
             if media == "application/json" {
                 return tagged(headers, media, &document);
             }
             tagged_bytes(headers, openapi::V2_TYPE, openapi::v2_protobuf(&document))
         }
         ["openapi", "v3"] => {
-            let index = openapi::index(&resources).to_string();
+            let index = openapi::index(&resources).await.to_string();
             Ok(respond(200, "text/plain; charset=utf-8", Body::from(Bytes::from(index))))
         }
         ["openapi", "v3", "api", version] => document(headers, query, path, &resources, ("", version)),

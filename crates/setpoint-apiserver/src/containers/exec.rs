@@ -121,7 +121,7 @@ async fn run(connection: Connection, session: ExecSession, options: &ExecOptions
         }
     });
     // The end of the command ends the session; so does a client that goes away.
-    if let Either::Left((_, inputs)) = select(serving, std::pin::pin!(inputs)).await {
+    if let Either::Left(((), inputs)) = select(serving, std::pin::pin!(inputs)).await {
         // The client closes when it has read all. Without waiting for that, what it still types could cost it the end.
         let _ = timeout(FAREWELL, inputs).await;
     }

@@ -109,14 +109,12 @@ pub(super) fn gzip(body: impl Stream<Item = Bytes> + Send) -> impl Stream<Item =
     futures::stream::unfold(state, async |(mut parts, mut rest, mut encoder)| {
         loop {
             if rest.is_empty() {
-                match parts.next().await.flatten() {
-                    Some(part) => rest = part,
+                let Some(part) = parts.next().await.flatten() else {
                     // Writing to memory does not fail.
-                    None => {
-                        let end = encoder.take()?.finish().unwrap_or_default();
-                        return Some((Bytes::from(end), (parts, rest, encoder)));
-                    }
-                }
+                    let end = encoder.take()?.finish().unwrap_or_default();
+                    return Some((Bytes::from(end), (parts, rest, encoder)));
+                };
+                rest = part;
             }
             let now = rest.split_to(rest.len().min(COMPRESSED_AT_ONCE));
             let made = encoder.as_mut()?;

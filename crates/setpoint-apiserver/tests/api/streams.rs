@@ -179,7 +179,7 @@ async fn forwarded(client: &Client, agent: &Silent) -> (Socket, DuplexStream) {
 async fn is_closed(mut port: DuplexStream) {
     let closed = async {
         while port.write_all(b"x").await.is_ok() {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     };
     timeout(Duration::from_secs(600), closed).await.expect("the connection is closed");
@@ -232,8 +232,8 @@ async fn a_connection_ends_when_its_stream_is_reset() {
     let (client, agent) = silent().await;
     let (mut socket, port) = forwarded(&client, &agent).await;
     let reset =
-        [&0x8003_0003_u32.to_be_bytes(), &8_u32.to_be_bytes(), &3_u32.to_be_bytes(), &5_u32.to_be_bytes()];
-    socket.send(Message::binary(reset.map(|part| part.as_slice()).concat())).await.unwrap();
+        [0x8003_0003_u32.to_be_bytes(), 8_u32.to_be_bytes(), 3_u32.to_be_bytes(), 5_u32.to_be_bytes()];
+    socket.send(Message::binary(reset.concat())).await.unwrap();
     is_closed(port).await;
 }
 
