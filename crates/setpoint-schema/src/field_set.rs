@@ -160,6 +160,15 @@ impl FieldSet {
         self.nodes.get(element)
     }
 
+    /// The node of a field below the root.
+    pub fn field(&self, name: &str) -> Option<&Node> {
+        // Fields come first, in the order of their names.
+        self.nodes().find_map(|(element, node)| match element {
+            Element::Field(field) => (**field == *name).then_some(node),
+            _ => None,
+        })
+    }
+
     /// Adds a path. The empty path is no field and adds nothing.
     pub fn insert(&mut self, path: impl IntoIterator<Item = Element>) {
         let mut path = path.into_iter().peekable();

@@ -30,7 +30,7 @@ pub use element::{Element, Literal};
 pub use field_error::{ErrorKind, FieldError, FieldPath};
 pub use field_set::{
     FieldSet, FieldSetError, Node, Path,
-    fingerprint::{fingerprint, normalise},
+    fingerprint::{fingerprint, fingerprint_of, normalise},
     project::project,
 };
 pub use omit::{fill_nulls, forget_empty, has_empty_texts, keep_empty_texts, omit_empty, write_zeros};

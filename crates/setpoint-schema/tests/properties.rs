@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use setpoint_schema::{
-    FieldSet, Schema, default, fingerprint,
+    FieldSet, Schema, default, fingerprint, fingerprint_of,
     managed::{self, Applied, ApplyRequest, Entries, Operation, UpdateRequest},
     normalise, patch, project, prune,
 };
@@ -202,6 +202,7 @@ proptest! {
         let mine = apply(Some(&live), &second, "one").object;
         let fields = owned(&mine, "one");
         prop_assert_eq!(fingerprint(&normalise(&second)), fingerprint(&project(&mine, &fields)));
+        prop_assert_eq!(fingerprint_of(&mine, &fields).unwrap(), fingerprint(&project(&mine, &fields)));
         // Somebody else changes what they like: unless that touches what is ours, ours stays the same.
         let theirs = apply(Some(&mine), &third, "two").object;
         let left = owned(&theirs, "one");

@@ -9,15 +9,14 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
 use parking_lot::{Mutex, RwLock};
-use serde_json::Value;
 use setpoint_clock::Entropy;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::decode::decode;
+use crate::decode::{Peek, decode_text};
 use crate::reflector::Reflector;
-use crate::store::{Listed, Put, Store, Transition, Values, Version};
+use crate::store::{Listed, Member, Put, Store, Transition, Values, Version};
 use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint, link};
 
 mod freshness;
@@ -163,7 +162,7 @@ impl Caches {
 
     /// Puts the answer to an own write into every cache of its kind. Where only the watch can tell, waits
     /// until that has passed the written version, for at most `limit`.
-    pub(crate) async fn wrote(&self, kind: &Kind, object: &Value, origin: &Origin, limit: Duration) {
+    pub(crate) async fn wrote(&self, kind: &Kind, object: &str, origin: &Origin, limit: Duration) {
         let caches = self.of(kind);
         let until = Instant::now() + limit;
         for cache in caches {
@@ -458,10 +457,17 @@ impl<T: Object> Cache<T> {
     }
 
     /// Puts an object that was written or read live. The version to wait for, if only the watch can tell.
-    pub(crate) fn put(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)> {
-        let member = self.selector.matches(object);
-        let seen = decode::<T>(&self.kind, object.clone())?;
-        let key = seen.key.clone();
+    pub(crate) fn put(&self, object: &str, origin: &Origin) -> Option<(Key, u64)> {
+        let Peek { key, uid, version, .. } = Peek::of(object).ok()?;
+        if self.knows(&key, &uid, &version) {
+            return None;
+        }
+        let member = if self.selector == Selector::all() {
+            Member::Yes
+        } else {
+            self.selector.matches(&serde_json::from_str(object).ok()?)
+        };
+        let seen = decode_text::<T>(&self.kind, object)?;
         let mut wait = None;
         self.change(key.namespace.clone().as_deref(), origin, |store| match store.wrote(seen, member) {
             Put::Stored(transition) => vec![transition],
@@ -472,6 +478,11 @@ impl<T: Object> Cache<T> {
             }
         });
         wait.map(|version| (key, version))
+    }
+
+    /// Whether this state of an object is here already.
+    pub(crate) fn knows(&self, key: &Key, uid: &str, version: &Version) -> bool {
+        self.read(key, |store| store.knows(key, uid, version)).unwrap_or(false)
     }
 
     /// Waits until `condition` holds, asked again after every change; for at most `until`.
@@ -497,7 +508,7 @@ impl<T: Object> Cache<T> {
 pub(crate) trait AnyCache: Send + Sync {
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
     fn health(&self) -> Vec<CacheHealth>;
-    fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)>;
+    fn wrote(&self, object: &str, origin: &Origin) -> Option<(Key, u64)>;
     fn hide(&self, key: &Key, uid: &str, origin: &Origin);
     fn suspect(&self, key: &Key);
     /// The suspect keys, or the given one if it is suspect.
@@ -553,7 +564,7 @@ impl<T: Object> AnyCache for Cache<T> {
         parts.collect()
     }
 
-    fn wrote(&self, object: &Value, origin: &Origin) -> Option<(Key, u64)> {
+    fn wrote(&self, object: &str, origin: &Origin) -> Option<(Key, u64)> {
         self.put(object, origin)
     }
 

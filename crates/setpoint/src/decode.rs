@@ -1,5 +1,8 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::store::{Payload, Seen, Version};
@@ -7,6 +10,68 @@ use crate::{Key, Kind, Object, fingerprint};
 
 /// The annotation that client-side `kubectl apply` keeps its last input in.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Which object a text of the server shows, and in which state: what is told without reading the rest.
+#[derive(Debug)]
+pub(crate) struct Peek {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
+    pub(crate) version: Version,
+    pub(crate) deleting: bool,
+}
+
+impl Peek {
+    /// # Errors
+    /// A data error if it has no name, another one if it is no JSON.
+    pub(crate) fn of(text: &str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Top<'a> {
+            #[serde(borrow)]
+            metadata: Metadata<'a>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata<'a> {
+            namespace: Option<String>,
+            name: String,
+            #[serde(default)]
+            uid: String,
+            #[serde(borrow, default)]
+            resource_version: Cow<'a, str>,
+            deletion_timestamp: Option<IgnoredAny>,
+        }
+        let Metadata { namespace, name, uid, resource_version, deletion_timestamp } =
+            serde_json::from_str::<Top>(text)?.metadata;
+        Ok(Self {
+            key: Key { namespace, name },
+            uid,
+            version: Version::new(&resource_version),
+            deleting: deletion_timestamp.is_some(),
+        })
+    }
+}
+
+/// As [`decode`], of a text: read once where it fits the type.
+pub(crate) fn decode_text<T: Object>(kind: &Kind, text: &str) -> Option<Seen<T>> {
+    if !T::metadata_api()
+        && let Ok(mut object) = serde_json::from_str::<T>(text)
+    {
+        let meta = object.meta_mut();
+        let entries = meta.managed_fields.take().unwrap_or_default();
+        if let Some(annotations) = &mut meta.annotations {
+            annotations.remove(LAST_APPLIED);
+            if annotations.is_empty() {
+                meta.annotations = None;
+            }
+        }
+        let key = Key { namespace: meta.namespace.clone(), name: meta.name.clone()? };
+        let uid = meta.uid.clone().unwrap_or_default();
+        let version = Version::new(meta.resource_version.as_deref().unwrap_or_default());
+        let prints = fingerprint::prints_of(text, &entries);
+        return Some(Seen { key, uid, version, payload: Payload::Object(Arc::new(object)), prints });
+    }
+    decode(kind, serde_json::from_str(text).ok()?)
+}
 
 /// Takes an object of the server apart. `None` if it has no name, which no object of a server lacks.
 ///
@@ -58,9 +123,16 @@ mod tests {
             "data": { "k": "v" },
         });
         let seen = decode::<ConfigMap>(&Kind::of::<ConfigMap>(), value.clone()).expect("named");
-        assert_eq!((seen.key, seen.version.number(), seen.prints.len()), (Key::new("ns", "a"), Some(7), 1));
+        assert_eq!((&seen.key, seen.version.number(), seen.prints.len()), (&Key::new("ns", "a"), Some(7), 1));
         let object = seen.payload.object().expect("decodes").clone();
         assert_eq!((&object.metadata.managed_fields, &object.metadata.annotations), (&None, &None));
+        let text = decode_text::<ConfigMap>(&Kind::of::<ConfigMap>(), &value.to_string()).expect("named");
+        assert_eq!(
+            (&text.key, &text.prints, &text.version),
+            (&Key::new("ns", "a"), &seen.prints, &seen.version)
+        );
+        let meta = &text.payload.object().expect("decodes").metadata;
+        assert_eq!((&meta.managed_fields, &meta.annotations), (&None, &None));
         let seen = decode::<PartialObjectMeta<ConfigMap>>(&Kind::of::<ConfigMap>(), value).expect("named");
         assert_eq!(seen.payload.object().expect("decodes").types.as_ref().expect("types").kind, "ConfigMap");
     }

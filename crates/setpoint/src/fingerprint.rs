@@ -1,5 +1,10 @@
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde::Serialize;
 use serde_json::Value;
-use setpoint_schema::{FieldSet, fingerprint, project};
+use setpoint_schema::{FieldSet, fingerprint, fingerprint_of};
 
 /// What a manager's applies left on an object, in 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +19,16 @@ pub(crate) struct Print {
 pub(crate) enum Part {
     Main,
     Status,
+}
+
+impl Part {
+    fn of(subresource: &str) -> Option<Self> {
+        match subresource {
+            "" => Some(Self::Main),
+            "status" => Some(Self::Status),
+            _ => None,
+        }
+    }
 }
 
 /// An apply that needed no further one: this intent led to this print. Covers values that the server rewrites.
@@ -32,20 +47,47 @@ pub(crate) fn prints(object: &Value, metadata_only: bool) -> Vec<Print> {
     entries.into_iter().flatten().filter_map(|entry| print(object, entry, metadata_only)).collect()
 }
 
+/// The same of a whole object's text and its managed fields.
+pub(crate) fn prints_of(object: &str, entries: &[ManagedFieldsEntry]) -> Vec<Print> {
+    let print = |entry: &ManagedFieldsEntry| {
+        if entry.operation.as_deref() != Some("Apply") {
+            return None;
+        }
+        let part = Part::of(entry.subresource.as_deref().unwrap_or_default())?;
+        let fields = FieldSet::from_fields_v1(&entry.fields_v1.as_ref()?.0).ok()?;
+        let hash = fingerprint_of(&mut serde_json::Deserializer::from_str(object), &fields).ok()?;
+        Some(Print { manager: entry.manager.as_deref()?.into(), part, hash })
+    };
+    entries.iter().filter_map(print).collect()
+}
+
+/// A hash of an intent as its author wrote it: cheap, and known to a [`Memo`] only.
+pub(crate) fn draft(intent: &impl Serialize) -> Result<u64, serde_json::Error> {
+    struct Sink(DefaultHasher);
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut sink = Sink(DefaultHasher::new());
+    serde_json::to_writer(&mut sink, intent)?;
+    Ok(sink.0.finish())
+}
+
 fn print(object: &Value, entry: &Value, metadata_only: bool) -> Option<Print> {
     if entry.get("operation")?.as_str()? != "Apply" {
         return None;
     }
-    let part = match entry.get("subresource").and_then(Value::as_str).unwrap_or_default() {
-        "" => Part::Main,
-        "status" => Part::Status,
-        _ => return None,
-    };
+    let part = Part::of(entry.get("subresource").and_then(Value::as_str).unwrap_or_default())?;
     let fields = entry.get("fieldsV1")?;
     let hash = if metadata_only {
         fingerprint(fields)
     } else {
-        fingerprint(&project(object, &FieldSet::from_fields_v1(fields).ok()?))
+        fingerprint_of(object, &FieldSet::from_fields_v1(fields).ok()?).ok()?
     };
     Some(Print { manager: entry.get("manager")?.as_str()?.into(), part, hash })
 }

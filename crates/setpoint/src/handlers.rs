@@ -86,7 +86,7 @@ impl<H: Handlers> Reconciler for Handled<H> {
         let now = essence(&whole);
         match self.last(&*new)? {
             Some(last) if last == now => return Ok(Action::await_change()),
-            Some(last) => match object::<H::Object>(kind, restored(&whole, &last)) {
+            Some(last) => match object::<H::Object>(kind, &restored(&whole, &last).to_string()) {
                 Ok(old) => {
                     let update = Update { old, new: Arc::clone(&new), diff: diff(&last, &now) };
                     self.handlers.on_update(update, cx).await?;

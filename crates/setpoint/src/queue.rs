@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{Cause, Key, Reason};
+use crate::{Cause, Key, Kind, Reason};
 
 /// Causes kept for one run; further ones are counted.
 const CAUSES_KEPT: usize = 16;
@@ -44,6 +44,8 @@ pub(crate) struct Add {
     pub(crate) echo: bool,
     /// It brings a new generation: a key whose failure was terminal is tried again.
     pub(crate) renews: bool,
+    /// The version that the cause's object has now, if it has one that is a number.
+    pub(crate) version: Option<u64>,
 }
 
 /// The causes that merged: the first ones, and how many more there were.
@@ -123,6 +125,8 @@ enum Timer {
 #[derive(Debug, Default)]
 struct Pending {
     causes: Causes,
+    /// Of the objects of the causes that are kept.
+    versions: Vec<Option<u64>>,
     class: Option<Class>,
     since: Option<Instant>,
     renews: bool,
@@ -132,12 +136,27 @@ impl Pending {
     fn merge(&mut self, add: Add, now: Instant) {
         if self.causes.kept.len() < CAUSES_KEPT {
             self.causes.kept.push(add.cause);
+            self.versions.push(add.version);
         } else {
             self.causes.more += 1;
         }
         self.class = self.class.max(Some(add.class));
         self.since.get_or_insert(now);
         self.renews |= add.renews;
+    }
+
+    /// Takes back what told of this version of an object.
+    fn withdraw(&mut self, (kind, key): (&Kind, &Key), version: u64) {
+        let told = self.versions.iter().zip(&self.causes.kept).position(|(told, cause)| {
+            let object = cause.object.as_ref();
+            *told == Some(version) && object.is_some_and(|object| (&object.kind, &object.key) == (kind, key))
+        });
+        let Some(at) = told else { return };
+        self.versions.remove(at);
+        self.causes.kept.remove(at);
+        if self.causes == Causes::default() {
+            *self = Self::default();
+        }
     }
 }
 
@@ -177,6 +196,14 @@ impl Queue {
     pub(crate) fn add(&mut self, key: &Key, add: Add, now: Instant) {
         self.fire(now);
         self.add_now(key, add, now);
+    }
+
+    /// The running reconcile of `key` has made this version of an object: an event that was faster than the answer to the write
+    /// was an echo.
+    pub(crate) fn made(&mut self, key: &Key, object: (&Kind, &Key), version: u64) {
+        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.phase == Phase::Running) {
+            entry.pending.withdraw(object, version);
+        }
     }
 
     /// Adds a key at a later time, whatever happens before.
@@ -297,7 +324,7 @@ impl Queue {
                 causes.push((source.remove(), Class::Fresh));
             }
             for (cause, class) in causes {
-                self.add_now(&key, Add { cause, class, echo: false, renews: false }, now);
+                self.add_now(&key, Add { cause, class, echo: false, renews: false, version: None }, now);
             }
             self.schedule(&key);
             self.forget_if_idle(&key);

@@ -1,5 +1,6 @@
 //! Lists a kind and follows its changes into a cache, for ever.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +9,13 @@ use futures::AsyncBufReadExt as _;
 use http::Method;
 use kube::Client;
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::Value;
 use setpoint_clock::Entropy;
 use tokio::time::Instant;
 
 use crate::cache::{Cache, Origin, SILENCE};
-use crate::decode::decode;
+use crate::decode::{Peek, decode, decode_text};
 use crate::request::{Form, request};
 use crate::store::{Seen, StaleList, Store, Transition, Version};
 use crate::{Error, Key, Object, Observer};
@@ -74,11 +76,23 @@ enum Failure {
     Build(String),
 }
 
-/// One line of a watch.
-#[derive(Deserialize)]
-struct Line {
-    r#type: String,
-    object: Value,
+/// One line of a watch: what happened, and the object's text.
+fn line(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Line {
+        r#type: String,
+        object: Value,
+    }
+    // As every API server writes it.
+    let usual = || {
+        let (change, rest) = text.trim_end().strip_prefix("{\"type\":\"")?.split_once('"')?;
+        Some((change, rest.strip_prefix(",\"object\":")?.strip_suffix('}')?))
+    };
+    if let Some((change, object)) = usual() {
+        return Ok((change.into(), object.into()));
+    }
+    let Line { r#type, object } = serde_json::from_str(text)?;
+    Ok((r#type.into(), object.to_string().into()))
 }
 
 /// Pauses between attempts: doubling from 800 ms to 30 s, each up to twice as long by chance.
@@ -222,16 +236,16 @@ impl<T: Object> Reflector<T> {
             if timed(stream.read_until(b'\n', &mut buffer)).await?? == 0 {
                 return if initial.is_some() { Err(Failure::Closed) } else { Ok(()) };
             }
-            let line: Line = serde_json::from_slice(&buffer)?;
+            let (change, object) = line(std::str::from_utf8(&buffer).map_err(serde_json::Error::custom)?)?;
             self.cache.pulse(self.namespace.as_deref(), None);
-            if line.r#type == "ERROR" {
-                return Err(Failure::event(&line.object));
+            if change == "ERROR" {
+                return Err(Failure::event(&serde_json::from_str(&object)?));
             }
             self.works();
-            let version = version_of(&line.object);
-            if line.r#type == "BOOKMARK" {
-                let ends_list =
-                    line.object.pointer(INITIAL_EVENTS_END).and_then(Value::as_str) == Some("true");
+            if change == "BOOKMARK" {
+                let bookmark: Value = serde_json::from_str(&object)?;
+                let version = version_of(&bookmark);
+                let ends_list = bookmark.pointer(INITIAL_EVENTS_END).and_then(Value::as_str) == Some("true");
                 match initial.take() {
                     Some(items) if ends_list => {
                         self.listed(items.into_values().collect(), &version, *next)?;
@@ -245,8 +259,22 @@ impl<T: Object> Reflector<T> {
                 }
                 continue;
             }
-            let deleted = line.r#type == "DELETED";
-            let Some(seen) = decode::<T>(self.cache.kind(), line.object) else { continue };
+            let Peek { key, uid, version, .. } = match Peek::of(&object) {
+                Ok(peek) => peek,
+                Err(error) if error.is_data() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let deleted = change == "DELETED";
+            if initial.is_none() && !deleted && self.cache.knows(&key, &uid, &version) {
+                // Our own write, most likely.
+                self.observer.watch_event(self.cache.kind());
+                self.change(|store| {
+                    store.bookmark(&version);
+                    None
+                });
+                continue;
+            }
+            let Some(seen) = decode_text::<T>(self.cache.kind(), &object) else { continue };
             if let Some(items) = &mut initial {
                 if deleted {
                     items.remove(&seen.key);

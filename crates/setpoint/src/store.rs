@@ -188,6 +188,11 @@ impl<T> Store<T> {
         transition
     }
 
+    /// Whether this state of an object is what is stored: there is nothing to be learned from it.
+    pub(crate) fn knows(&self, key: &Key, uid: &str, version: &Version) -> bool {
+        matches!(self.slots.get(key), Some(Slot::Present(record)) if record.version == *version && record.uid == uid)
+    }
+
     /// A bookmark: everything up to `version` was seen.
     pub(crate) fn bookmark(&mut self, version: &Version) {
         self.advance(version);

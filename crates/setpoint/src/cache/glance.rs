@@ -11,8 +11,8 @@ pub(crate) struct Glance {
     pub(crate) deleting: bool,
     /// Uid and name of its controller, or of the owner that it is linked to.
     pub(crate) controller: Option<(String, String)>,
-    /// The field manager has applied it before.
-    pub(crate) applied: bool,
+    /// What the field manager has applied before, if it has.
+    pub(crate) print: Option<u64>,
     /// Applying the intent would change nothing.
     pub(crate) settled: bool,
 }
@@ -55,7 +55,7 @@ impl Glance {
                 .find(|owner| owner.controller == Some(true))
                 .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name)))
                 .or_else(|| link::of(meta).map(|link| (link.uid.to_owned(), link.owner.to_owned()))),
-            applied: find(prints, manager, part).is_some(),
+            print: find(prints, manager, part),
             settled: settled(prints, memos, manager, part, intent),
         })
     }

@@ -5,17 +5,22 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::Method;
 use kube::core::PartialObjectMeta;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use setpoint_schema::{fingerprint, normalise};
 
 use super::write::{Conflict, Incomplete, Request};
 use super::{Access, Resource};
 use crate::cache::Glance;
-use crate::decode::decode;
-use crate::fingerprint::{Part, settled};
+use crate::decode::{Peek, decode, decode_text};
+use crate::fingerprint::{Part, draft, settled};
 use crate::request::Form;
 use crate::store::Payload;
 use crate::{Error, Key, Kind, Object, ObjectRef, Result, Verb, link};
+
+/// The version of no object: etcd counts from here, so that the first write makes version 2. As a precondition of an apply it
+/// is ignored where there is no object, and a conflict with any that there is, whoever made it.
+const OF_NO_OBJECT: &str = "1";
 
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
@@ -75,7 +80,7 @@ pub struct Apply<'a, K> {
 }
 
 /// What ties a child to the reconciled object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Tie {
     /// An owner reference.
     Owned,
@@ -150,6 +155,12 @@ impl<K: Object> Apply<'_, K> {
             return Err(Refused::NoName(self.kind).into());
         }
         let child = ObjectRef::new(self.kind.clone(), key.clone());
+        let draft = draft(&(self.tie, &access.owner.uid, &self.object))?;
+        let mut found = access.cached::<K>(&self.kind, &key, draft).await?;
+        if let Some(found) = found.take_if(|found| found.glance.settled) {
+            self.guard(&child, &found)?;
+            return Ok(self.unchanged(&key, found));
+        }
         let mut body = encode(&self.kind, &key, &self.object)?;
         match self.tie {
             Tie::Owned => access.own(&child, &mut body)?,
@@ -157,22 +168,28 @@ impl<K: Object> Apply<'_, K> {
             Tie::Unowned => {}
         }
         let intent = fingerprint(&normalise(&body));
-        let found = access.look::<K>(&self.kind, &key, intent).await?;
+        if found.is_none() {
+            // What the cache of its kind doesn't have is most likely not there: no read, but a write that only creates.
+            if access.controller.caches_of(&self.kind).next().is_some() && !access.runtime.dry_run() {
+                metadata(&mut body).insert("resourceVersion".to_owned(), json!(OF_NO_OBJECT));
+                match self.send(&key, &body, true).await {
+                    Ok(answer) => {
+                        access.remember(&self.kind, &key, Part::Main, draft);
+                        return access.written(&self.kind, &answer);
+                    }
+                    Err(error) if error.is_conflict() => {}
+                    Err(error) => return Err(error),
+                }
+                metadata(&mut body).remove("resourceVersion");
+            }
+            found = access.live::<K>(&self.kind, &key, intent).await?;
+        }
         if let Some(found) = &found {
             self.guard(&child, found)?;
-            if found.glance.settled
-                && let Some(object) = &found.object
-            {
-                return Ok(Arc::clone(object));
-            }
-            if found.glance.settled {
-                // Only metadata is kept: the object is what was applied, with the metadata that is known.
-                let mut object = self.object;
-                object.meta_mut().uid = Some(found.glance.uid.clone());
-                object.meta_mut().resource_version = Some(found.glance.version.clone());
-                object.meta_mut().namespace.clone_from(&key.namespace);
-                return Ok(Arc::new(object));
-            }
+        }
+        if let Some(found) = found.take_if(|found| found.glance.print == Some(intent)) {
+            access.remember(&self.kind, &key, Part::Main, draft);
+            return Ok(self.unchanged(&key, found));
         }
         let metadata = metadata(&mut body);
         if let Some(found) = &found {
@@ -182,21 +199,45 @@ impl<K: Object> Apply<'_, K> {
             }
         }
         // A new object must not take over one that somebody created a moment ago.
-        let force = if found.is_some() { "true" } else { "false" };
+        let answer = self.send(&key, &body, found.is_some()).await;
+        let answer = answer.map_err(|error| conflict(error, found.is_some(), &child))?;
+        // Otherwise the version may be somebody else's, and this apply have changed nothing.
+        let print = access.print(&self.kind, &key, Part::Main);
+        if print != found.and_then(|found| found.glance.print)
+            && let Ok(written) = Peek::of(&answer)
+        {
+            access.made(&self.kind, &written);
+        }
+        access.remember(&self.kind, &key, Part::Main, draft);
+        access.written(&self.kind, &answer)
+    }
+
+    /// The object that an apply would not change.
+    fn unchanged(self, key: &Key, found: Found<K>) -> Arc<K> {
+        found.object.unwrap_or_else(|| {
+            // Only metadata is kept: the object is what was applied, with the metadata that is known.
+            let mut object = self.object;
+            let meta = object.meta_mut();
+            meta.uid = Some(found.glance.uid);
+            meta.resource_version = Some(found.glance.version);
+            meta.namespace.clone_from(&key.namespace);
+            Arc::new(object)
+        })
+    }
+
+    async fn send(&self, key: &Key, body: &Value, force: bool) -> Result<String> {
         let request = Request {
             method: Method::PATCH,
             kind: &self.kind,
-            key: &key,
+            key,
             subresource: None,
             query: vec![
-                ("fieldManager", access.controller.field_manager.clone()),
-                ("force", force.to_owned()),
+                ("fieldManager", self.access.controller.field_manager.clone()),
+                ("force", force.to_string()),
             ],
-            body: Some((APPLY, &body)),
+            body: Some((APPLY, body)),
         };
-        let answer = access.write(request).await.map_err(|error| conflict(error, found.is_some(), &child))?;
-        access.remember(&self.kind, &key, Part::Main, intent);
-        object(&self.kind, answer)
+        self.access.write(request).await
     }
 
     fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<()> {
@@ -205,7 +246,7 @@ impl<K: Object> Apply<'_, K> {
             Some((uid, _)) if self.tie != Tie::Unowned => {
                 Some(uid.as_str()) == self.access.owner.uid.as_deref()
             }
-            _ => glance.applied || self.adopt,
+            _ => glance.print.is_some() || self.adopt,
         };
         if !ours {
             let owner = match &glance.controller {
@@ -253,13 +294,10 @@ impl Access {
         Ok(())
     }
 
-    /// What is known about an object: from a cache of its kind, in whatever representation; if none has it, from
-    /// the API server.
-    async fn look<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Result<Option<Found<K>>> {
-        let mut declared = false;
+    /// What is known about an object from a cache of its kind, in whatever representation.
+    async fn cached<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Result<Option<Found<K>>> {
         let whole = self.controller.cache::<K>(kind);
         for cache in self.controller.caches_of(kind) {
-            declared = true;
             self.settle(&*cache, Some(key)).await?;
             if let Some(glance) = cache.glance(key, &self.controller.field_manager, Part::Main, intent) {
                 let object = whole.as_ref().and_then(|whole| whole.get(key));
@@ -267,6 +305,12 @@ impl Access {
                 return Ok(Some(Found { glance, object }));
             }
         }
+        Ok(None)
+    }
+
+    /// What the API server knows about an object that no cache has.
+    async fn live<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Result<Option<Found<K>>> {
+        let declared = self.controller.caches_of(kind).next().is_some();
         // What is kept already is not read once more.
         let form = if declared { Form::Metadata } else { Form::Whole };
         let Some(live) = self.read_live(kind, key, form).await? else { return Ok(None) };
@@ -281,6 +325,12 @@ impl Access {
         let seen = decode::<K>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
         let glance = Glance::of_seen(&seen, manager, Part::Main, intent);
         Ok(glance.map(|glance| Found { glance, object: seen.payload.object().cloned() }))
+    }
+
+    /// What the controller's applies left on the object that a cache has.
+    fn print(&self, kind: &Kind, key: &Key, part: Part) -> Option<u64> {
+        let manager = &self.controller.field_manager;
+        self.controller.caches_of(kind).find_map(|cache| cache.glance(key, manager, part, 0)?.print)
     }
 
     /// Notes that `intent` led to what the caches have now.
@@ -317,11 +367,11 @@ impl Access {
         }
         let answer = self.send_status(manager, status, true).await?;
         self.remember(kind, key, Part::Status, intent);
-        object(kind, answer)
+        self.written(kind, &answer)
     }
 
     /// Applies the status of the reconciled object as it was read, for a field manager.
-    pub(crate) async fn send_status(&self, manager: &str, status: Value, force: bool) -> Result<Value> {
+    pub(crate) async fn send_status(&self, manager: &str, status: Value, force: bool) -> Result<String> {
         let (kind, key) = (&self.owner.kind, &self.owner.key);
         let mut body = json!({
             "apiVersion": kind.api_version(),
@@ -391,8 +441,8 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// The answer to a write as an object.
-pub(crate) fn object<K: Object>(kind: &Kind, answer: Value) -> Result<Arc<K>> {
-    match decode::<K>(kind, answer).map(|seen| (seen.key, seen.payload)) {
+pub(crate) fn object<K: Object>(kind: &Kind, answer: &str) -> Result<Arc<K>> {
+    match decode_text::<K>(kind, answer).map(|seen| (seen.key, seen.payload)) {
         Some((_, Payload::Object(object))) => Ok(object),
         Some((key, Payload::Undecodable(problem))) => Err(Incomplete::because(kind, &key, &problem).into()),
         None => Err(Incomplete::new(kind, &Key::cluster("")).into()),

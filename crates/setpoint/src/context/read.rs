@@ -106,7 +106,7 @@ impl Access {
             let form = if cache.is_metadata() { Form::Metadata } else { Form::Whole };
             match self.read_live(cache.kind_of(), &key, form).await? {
                 // If only the watch can tell whether it is selected, the watch will.
-                Some(object) => drop(cache.wrote(&object, &Origin::Watch)),
+                Some(object) => drop(cache.wrote(&object.to_string(), &Origin::Watch)),
                 None => cache.vanish(&key),
             }
             cache.settled(&key);

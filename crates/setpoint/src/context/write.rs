@@ -7,12 +7,15 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::apply::{APPLY, encode, object};
 use super::{Access, Resource};
+use crate::decode::Peek;
 use crate::report::Change;
 use crate::request::{Form, request};
+use crate::store::Store;
 use crate::{Error, Key, Kind, Object, ObjectRef, Result, Runtime, Verb, Write, WriteVerb};
 
 /// How long a write waits for the watch, where only that can tell what it did.
@@ -208,8 +211,7 @@ impl<'a, K: Object> Resource<'a, K> {
             })
             .await?;
         // A Scale carries the version of its parent.
-        let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        if let Some(version) = version.and_then(|version| version.parse().ok())
+        if let Some(version) = Peek::of(&answer).ok().and_then(|scale| scale.version.number())
             && !self.access.runtime.dry_run()
         {
             self.access.runtime.caches().passed(&self.kind, &key, version, WAIT).await;
@@ -285,7 +287,7 @@ impl<'a, K: Object> IntoFuture for Create<'a, K> {
                     body: Some((JSON, &body)),
                 })
                 .await?;
-            object(&self.kind, answer)
+            access.written(&self.kind, &answer)
         }
         .boxed()
     }
@@ -322,7 +324,7 @@ impl<'a, K: Object> IntoFuture for Replace<'a, K> {
                     body: Some((JSON, &body)),
                 })
                 .await?;
-            object(&self.kind, answer)
+            access.written(&self.kind, &answer)
         }
         .boxed()
     }
@@ -336,7 +338,7 @@ impl<'a, K: Object> IntoFuture for Patching<'a, K> {
         async move {
             let answer =
                 self.access.patch(&self.kind, &self.key, self.subresource.as_deref(), &self.patch).await?;
-            object(&self.kind, answer)
+            self.access.written(&self.kind, &answer)
         }
         .boxed()
     }
@@ -381,7 +383,7 @@ impl<K: Object> Delete<'_, K> {
         let caches = access.runtime.caches();
         match access.send(request).await {
             Ok(_) if access.runtime.dry_run() => {}
-            Ok(answer) if answer.pointer("/metadata/deletionTimestamp").is_some() => {
+            Ok(answer) if Peek::of(&answer).is_ok_and(|object| object.deleting) => {
                 caches.wrote(kind, &answer, &origin, WAIT).await;
             }
             Ok(_) => caches.hide(kind, key, uid, &origin),
@@ -407,7 +409,7 @@ impl Access {
         key: &Key,
         subresource: Option<&str>,
         patch: &Patch,
-    ) -> Result<Value> {
+    ) -> Result<String> {
         self.controller.check(kind, subresource, Verb::Patch)?;
         let body = match patch {
             Patch::Merge(body) => ("application/merge-patch+json", body),
@@ -452,24 +454,50 @@ impl Access {
     }
 
     /// Sends a write whose answer is the object, and puts that into the caches.
-    pub(super) async fn write(&self, request: Request<'_>) -> Result<Value> {
+    pub(super) async fn write(&self, request: Request<'_>) -> Result<String> {
         let kind = request.kind;
+        let expected = request.body.and_then(|(_, body)| version_of(body)).map(str::to_owned);
+        let creates = request.method == Method::POST;
         let answer = self.send(request).await?;
-        if !self.runtime.dry_run() {
-            if *kind == self.owner.kind
-                && answer.pointer("/metadata/uid").and_then(Value::as_str) == self.owner.uid.as_deref()
-            {
-                let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                *self.version.lock() = version.map(str::to_owned);
-            }
-            let origin = self.controller.origin(&self.owner.key);
-            self.runtime.caches().wrote(kind, &answer, &origin, WAIT).await;
+        if self.runtime.dry_run() {
+            return Ok(answer);
+        }
+        let origin = self.controller.origin(&self.owner.key);
+        self.runtime.caches().wrote(kind, &answer, &origin, WAIT).await;
+        let Ok(object) = Peek::of(&answer) else { return Ok(answer) };
+        // With a precondition nobody else can have made the version that was answered.
+        if creates || expected.is_some_and(|expected| expected != object.version.text) {
+            self.made(kind, &object);
+        }
+        if *kind == self.owner.kind && self.owner.uid.as_ref() == Some(&object.uid) {
+            *self.version.lock() = Some(object.version.text);
         }
         Ok(answer)
     }
 
+    /// The object in the answer to a write: if possible as a cache has it now.
+    pub(super) fn written<K: Object>(&self, kind: &Kind, answer: &str) -> Result<Arc<K>> {
+        let cached = || {
+            let cache = self.controller.cache::<K>(kind).filter(|_| !self.runtime.dry_run())?;
+            let Peek { key, uid, version, .. } = Peek::of(answer).ok()?;
+            let object = |store: &mut Store<K>| {
+                let record = store.visible(&key).filter(|_| store.knows(&key, &uid, &version))?;
+                record.payload.object().cloned()
+            };
+            cache.read(&key, object).flatten()
+        };
+        cached().map_or_else(|| object(kind, answer), Ok)
+    }
+
+    /// This reconcile has made the version in the answer to a write. Its event may have been faster than the answer.
+    pub(super) fn made(&self, kind: &Kind, object: &Peek) {
+        if let Some(version) = object.version.number() {
+            self.controller.made(&self.owner.key, (kind, &object.key), version);
+        }
+    }
+
     /// Sends a write. A key whose write has an unknown outcome is suspect from then on.
-    pub(super) async fn send(&self, write: Request<'_>) -> Result<Value> {
+    pub(super) async fn send(&self, write: Request<'_>) -> Result<String> {
         // The client's fence knows the present term only, not that of this reconcile.
         self.term.check()?;
         let mut path = if write.method == Method::POST && write.subresource.is_none() {
@@ -491,7 +519,10 @@ impl Access {
         let request = request(write.method, &path, &query, Form::Whole, write.body)?;
         let mut doubt =
             Doubt { runtime: &self.runtime, kind: write.kind, key: write.key, known: self.runtime.dry_run() };
-        let answer = self.runtime.client().request::<Value>(request).await;
+        let answer = self.runtime.client().request_text(request).await.and_then(|text| {
+            // What is no JSON is no answer of an API server's.
+            serde_json::from_str::<IgnoredAny>(&text).map_err(kube::Error::SerdeError).map(|_| text)
+        });
         doubt.known |= match &answer {
             Ok(_) => true,
             Err(kube::Error::Api(status)) => status.code < 500,
@@ -499,13 +530,16 @@ impl Access {
         };
         let ok = answer.is_ok();
         tracing::debug!(%method, path, ok, "wrote");
-        let after = if verb == WriteVerb::Delete { None } else { answer.as_ref().ok().cloned() };
+        let after = || match &answer {
+            Ok(text) if verb != WriteVerb::Delete => serde_json::from_str(text).unwrap_or_default(),
+            _ => Value::Null,
+        };
         self.journal.lock().writes.push(Write {
             verb,
             object: ObjectRef::new(write.kind.clone(), write.key.clone()),
             subresource: write.subresource.map(str::to_owned),
             error: answer.as_ref().err().map(ToString::to_string),
-            change: before.map(|before| Change { before, after: after.unwrap_or_default() }),
+            change: before.map(|before| Change { before, after: after() }),
         });
         Ok(answer?)
     }
@@ -532,6 +566,10 @@ impl Access {
             Err(_) => None,
         }
     }
+}
+
+fn version_of(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("resourceVersion")?.as_str()
 }
 
 fn verb(write: &Request<'_>) -> WriteVerb {

@@ -1,7 +1,8 @@
 use std::any::TypeId;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use super::inbox::Inbox;
 use crate::background::{Wake, Works};
 use crate::cache::{AnyCache, Cache, Origin};
 use crate::{Key, Kind, Object, Rights, Undeclared, Verb};
@@ -16,6 +17,8 @@ pub(crate) struct Identity {
     /// What its objects have running in the background, and how that says that it has ended.
     pub(crate) works: Arc<Works>,
     pub(crate) wake: Wake,
+    /// Its queue, if it has one.
+    pub(crate) inbox: Weak<Inbox>,
 }
 
 /// A cache that a controller declared.
@@ -70,6 +73,13 @@ impl Identity {
             None => kind.plural.clone(),
         };
         Err(Undeclared { controller: self.name.to_string(), verb, resource, kind: kind.kind.clone() })
+    }
+
+    /// The running reconcile of `owner` has made this version of an object.
+    pub(crate) fn made(&self, owner: &Key, object: (&Kind, &Key), version: u64) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            inbox.made(owner, object, version);
+        }
     }
 
     /// Marks writes of the reconcile of `key`.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Trigger;
 use crate::queue::{Add, Class, Outcome, Popped, Queue};
-use crate::{Cause, Key, Observer, Reason, Runtime};
+use crate::{Cause, Key, Kind, Observer, Reason, Runtime};
 
 /// The queue of one controller, with its clock, its metrics, and a bell for the workers.
 pub(crate) struct Inbox {
@@ -14,6 +14,11 @@ pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     bell: Notify,
     runtime: Runtime,
+}
+
+/// An add that no event of an object caused.
+fn plain(cause: Cause, class: Class) -> Add {
+    Add { cause, class, echo: false, renews: false, version: None }
 }
 
 impl Inbox {
@@ -31,18 +36,23 @@ impl Inbox {
     pub(crate) fn resync(&self, keys: Vec<Key>) {
         for key in keys {
             let cause = Cause::new(Reason::Resync, None);
-            self.add(&key, Add { cause, class: Class::Background, echo: false, renews: false });
+            self.add(&key, plain(cause, Class::Background));
         }
     }
 
     pub(crate) fn trigger(&self, trigger: Trigger) {
         if trigger.delay.is_zero() {
             let cause = trigger.cause;
-            self.add(&trigger.key, Add { cause, class: Class::Fresh, echo: false, renews: false });
+            self.add(&trigger.key, plain(cause, Class::Fresh));
         } else {
             self.queue.lock().add_after(&trigger.key, trigger.cause, trigger.delay, Instant::now());
             self.bell.notify_one();
         }
+    }
+
+    /// See [`Queue::made`].
+    pub(crate) fn made(&self, key: &Key, object: (&Kind, &Key), version: u64) {
+        self.queue.lock().made(key, object, version);
     }
 
     pub(crate) fn pop(&self) -> Option<Popped> {

@@ -1,6 +1,6 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ pub(super) async fn once<R: Reconciler>(
     let Opened { cache, caches, .. } = open(&controller, &runtime).await?;
     join_all(caches.iter().map(|declared| declared.cache().synced())).await;
     let keys = keys.unwrap_or_else(|| cache.keys());
-    // Nothing runs again.
-    let worker = worker(controller, cache, caches, runtime, Arc::new(|_| {}));
+    // Without a queue nothing runs again.
+    let worker = worker(controller, cache, caches, runtime, Weak::new());
     let mut reports = Vec::new();
     for key in keys {
         let cause = Cause::new(Reason::Initial, None);
@@ -92,8 +92,16 @@ fn worker<R: Reconciler>(
     cache: Arc<Cache<R::Object>>,
     caches: Vec<Declared>,
     runtime: Runtime,
-    wake: Wake,
+    inbox: Weak<Inbox>,
 ) -> Arc<Worker<R>> {
+    let wake: Wake = {
+        let inbox = Weak::clone(&inbox);
+        Arc::new(move |trigger| {
+            if let Some(inbox) = inbox.upgrade() {
+                inbox.trigger(trigger);
+            }
+        })
+    };
     let name: Arc<str> = controller.name.as_str().into();
     let identity = Identity {
         field_manager: controller.field_manager.clone().unwrap_or_else(|| name.to_string()),
@@ -103,6 +111,7 @@ fn worker<R: Reconciler>(
         has_finalizer: controller.finalizer.is_some(),
         works: Arc::default(),
         wake,
+        inbox,
     };
     Arc::new(Worker { cache, identity: Arc::new(identity), controller, runtime })
 }
@@ -155,15 +164,7 @@ pub(super) async fn run<R: Reconciler>(
             }
         });
     }
-    let wake: Wake = {
-        let inbox = Arc::downgrade(&inbox);
-        Arc::new(move |trigger| {
-            if let Some(inbox) = inbox.upgrade() {
-                inbox.trigger(trigger);
-            }
-        })
-    };
-    let worker = worker(controller, cache, caches, runtime.clone(), wake);
+    let worker = worker(controller, cache, caches, runtime.clone(), Arc::downgrade(&inbox));
     let mut running = JoinSet::new();
     let mut stopped = pin!(stop.cancelled());
     loop {

@@ -62,7 +62,7 @@ pub(super) async fn report(access: &Access, problem: &str) -> Result<()> {
 /// Takes the condition back from an object that can be read again.
 pub(super) async fn withdraw<O: Object>(access: &Access, object: Arc<O>) -> Result<Arc<O>> {
     match access.send_status(&manager(&access.controller), json!({}), true).await {
-        Ok(answer) => crate::context::object(&access.owner.kind, answer),
+        Ok(answer) => crate::context::object(&access.owner.kind, &answer),
         // It is being changed or deleted meanwhile: the next pass will do it.
         Err(error) if error.is_conflict() || error.is_not_found() => Ok(object),
         Err(error) => Err(error),

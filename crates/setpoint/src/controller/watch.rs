@@ -234,6 +234,7 @@ fn add<K: Object>(
             && matches!(origin, Origin::Own { controller: writer, key: written }
                 if writer == controller && written == key),
         renews: false,
+        version: new.and_then(|object| object.meta().resource_version.as_deref()?.parse().ok()),
     }
 }
 

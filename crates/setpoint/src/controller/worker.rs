@@ -274,7 +274,7 @@ impl<R: Reconciler> Worker<R> {
             }
             let with = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
             let answer = set_finalizers(&access, with).await?;
-            let object = crate::context::object::<R::Object>(&self.controller.kind, answer)?;
+            let object = crate::context::object::<R::Object>(&self.controller.kind, &answer)?;
             return self
                 .controller
                 .reconciler
@@ -307,7 +307,7 @@ impl<R: Reconciler> Worker<R> {
 }
 
 /// Replaces the finalizers, if the object is still as it was read.
-async fn set_finalizers(access: &Access, finalizers: Vec<String>) -> Result<serde_json::Value, Error> {
+async fn set_finalizers(access: &Access, finalizers: Vec<String>) -> Result<String, Error> {
     let version = access.version.lock().clone();
     let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });
     access.patch(&access.owner.kind, &access.owner.key, None, &Patch::Merge(patch)).await

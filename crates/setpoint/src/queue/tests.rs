@@ -1,9 +1,11 @@
+use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::ObjectRef;
 
 fn fresh(text: &str) -> Add {
-    Add { cause: Cause::source(text), class: Class::Fresh, echo: false, renews: false }
+    Add { cause: Cause::source(text), class: Class::Fresh, echo: false, renews: false, version: None }
 }
 
 fn background(text: &str) -> Add {
@@ -19,6 +21,33 @@ fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn an_event_that_was_faster_than_its_answer_is_taken_back() {
+    let (mut queue, now) = (Queue::default(), Instant::now());
+    let child = ObjectRef::new(Kind::of::<ConfigMap>(), key("child"));
+    let changed = |version| Add {
+        cause: Cause::new(Reason::Changed, Some(child.clone())),
+        version: Some(version),
+        ..fresh("")
+    };
+    queue.add(&key("a"), fresh("spec"), now);
+    queue.pop(now).expect("ready");
+    queue.add(&key("a"), changed(7), now);
+    queue.made(&key("a"), (&child.kind, &child.key), 7);
+    queue.finish(&key("a"), Outcome::Success, now);
+    assert_eq!(queue.pop(now), None);
+
+    queue.add(&key("a"), fresh("spec"), now);
+    queue.pop(now).expect("ready");
+    queue.add(&key("a"), changed(8), now);
+    queue.add(&key("a"), changed(9), now);
+    queue.made(&key("a"), (&child.kind, &child.key), 9);
+    queue.made(&key("a"), (&child.kind, &key("other")), 8);
+    queue.finish(&key("a"), Outcome::Success, now);
+    let popped = queue.pop(now).expect("somebody else's change");
+    assert_eq!(popped.causes.kept, [changed(8).cause]);
+}
 
 #[test]
 fn a_key_is_queued_once_and_its_causes_merge() {
@@ -284,7 +313,7 @@ impl Model {
                 adds.push((state.sources.remove(0).1, Class::Fresh));
             }
             for (cause, class) in adds {
-                self.add(&key, Add { cause, class, echo: false, renews: false }, now);
+                self.add(&key, Add { cause, class, echo: false, renews: false, version: None }, now);
             }
         }
     }
@@ -358,7 +387,7 @@ proptest! {
             match step {
                 Step::Add { key: name, fresh, echo, renews } => {
                     let class = if fresh { Class::Fresh } else { Class::Background };
-                    let add = Add { cause, class, echo, renews };
+                    let add = Add { cause, class, echo, renews, version: None };
                     queue.add(&key(&name.to_string()), add.clone(), now);
                     model.fire(now);
                     model.add(&key(&name.to_string()), add, now);

@@ -100,6 +100,78 @@ async fn a_converged_controller_sends_nothing_and_moves_no_version_also_after_a_
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_own_write_whose_event_is_faster_than_its_answer_leads_to_no_further_run() {
+    let mut world = World::new().await;
+    world.late_answers();
+    let web = Web::default();
+    world.start(controller(web.clone()));
+    world.create_site("a", "hello").await;
+    world.status_has("a", "hello").await;
+    settle().await;
+    assert_eq!(*web.causes.lock(), ["added: Website.example.com default/a"]);
+    // The page exists now, and its apply has no precondition.
+    let edit = Patch::Merge(json!({ "spec": { "text": "changed" } }));
+    world.sites().patch("a", &PatchParams::default(), &edit).await.unwrap();
+    world.status_has("a", "changed").await;
+    settle().await;
+    assert_eq!(web.causes.lock()[1..], ["changed: Website.example.com default/a"]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_change_beside_an_own_write_leads_to_a_further_run() {
+    let mut world = World::new().await;
+    let web = Web::default();
+    world.start(controller(web.clone()));
+    world.create_site("a", "hello").await;
+    world.status_has("a", "hello").await;
+    settle().await;
+    world.late_answers();
+    web.causes.lock().clear();
+    let edit = Patch::Merge(json!({ "spec": { "text": "changed" } }));
+    world.sites().patch("a", &PatchParams::default(), &edit).await.unwrap();
+    // The apply has reached the server, and its answer is on its way.
+    world.page_has("a", "changed").await;
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "theirs": "yes" } } }));
+    world.pages().patch("a", &PatchParams::default(), &label).await.unwrap();
+    world.status_has("a", "changed").await;
+    settle().await;
+    let causes = ["changed: Website.example.com default/a", "changed: ConfigMap default/a"];
+    assert_eq!(*web.causes.lock(), causes);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_costs_a_write_for_each_child_and_its_status_and_no_read() {
+    let mut world = World::new().await;
+    world.start(controller(Web::default()));
+    world.create_site("a", "hello").await;
+    world.status_has("a", "hello").await;
+    settle().await;
+    let page = "/api/v1/namespaces/default/configmaps/a";
+    let ours: Vec<String> = world.requests().into_iter().filter(|request| !is_a_test_s(request)).collect();
+    let status = "PATCH /apis/example.com/v1/namespaces/default/websites/a/status";
+    assert_eq!(ours, [format!("PATCH {page}"), status.to_owned()]);
+
+    // A touch is a reconcile that sends nothing.
+    let touch = Patch::Merge(json!({ "metadata": { "annotations": { "touched": "yes" } } }));
+    world.sites().patch("a", &PatchParams::default(), &touch).await.unwrap();
+    settle().await;
+    assert_eq!(
+        world.requests(),
+        ["PATCH /apis/example.com/v1/namespaces/default/websites/a"],
+        "the test's own"
+    );
+    world.stop().await;
+}
+
+/// What the test above asks for itself.
+fn is_a_test_s(request: &str) -> bool {
+    request.starts_with("GET /apis/example.com/v1/namespaces/default/websites/")
+        || request == "POST /apis/example.com/v1/namespaces/default/websites"
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_status_and_labels_cause_no_write() {
     let mut world = World::new().await;
     world.start(controller(Web::default()));

@@ -37,6 +37,9 @@ pub struct WebsiteStatus {
     pub text: Option<String>,
 }
 
+/// How late a late answer is: events are faster, also those of a real server.
+const LATE: Duration = Duration::from_millis(200);
+
 /// An API server, a client whose requests are written down, and controllers.
 ///
 /// The server is the embedded one in simulated time, or the one that `SETPOINT_TEST_SERVER` names, in real time.
@@ -63,6 +66,8 @@ pub struct Wire {
     transcript: Mutex<Vec<String>>,
     /// The next write reaches the server, but its answer is lost.
     pub lose_next_answer: AtomicBool,
+    /// Answers to writes come after their events.
+    pub late_answers: AtomicBool,
 }
 
 /// Events that were recorded, as `Kind/name Reason: note`.
@@ -99,6 +104,7 @@ impl World {
             requests: Mutex::default(),
             transcript: Mutex::default(),
             lose_next_answer: AtomicBool::new(false),
+            late_answers: AtomicBool::new(false),
         });
         let client = connect(&server, &wire);
         let world = Self {
@@ -190,6 +196,10 @@ impl World {
 
     pub fn lose_next_answer(&self) {
         self.wire.lose_next_answer.store(true, Ordering::Relaxed);
+    }
+
+    pub fn late_answers(&self) {
+        self.wire.late_answers.store(true, Ordering::Relaxed);
     }
 
     pub fn sites(&self) -> Api<Website> {
@@ -322,6 +332,9 @@ fn connect(server: &Server, wire: &Arc<Wire>) -> Client {
             let answer = client.send(request).await?;
             if write && wire.lose_next_answer.swap(false, Ordering::Relaxed) {
                 return Err(BoxError::from("connection reset"));
+            }
+            if write && wire.late_answers.load(Ordering::Relaxed) {
+                tokio::time::sleep(LATE).await;
             }
             Ok::<_, BoxError>(answer)
         }
