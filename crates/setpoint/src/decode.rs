@@ -64,6 +64,8 @@ pub(crate) fn decode_text<T: Object>(kind: &Kind, text: &str) -> Option<Seen<T>>
                 meta.annotations = None;
             }
         }
+        // Lists are decoded with room to grow.
+        meta.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
         let key = Key { namespace: meta.namespace.clone(), name: meta.name.clone()? };
         let uid = meta.uid.clone().unwrap_or_default();
         let version = Version::new(meta.resource_version.as_deref().unwrap_or_default());

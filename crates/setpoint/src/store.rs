@@ -132,6 +132,8 @@ pub(crate) struct Store<T> {
     slots: BTreeMap<Key, Slot<T>>,
     /// Deleted by us: not read any more, until the watch says that it is gone.
     hidden: BTreeMap<Key, String>,
+    /// No tombstone is older: events don't look at every object for one.
+    oldest_tombstone: Option<u64>,
     /// Everything up to this version was seen.
     progress: Option<Version>,
     /// Keys whose last write has an unknown outcome.
@@ -145,6 +147,7 @@ impl<T> Default for Store<T> {
         Self {
             slots: BTreeMap::new(),
             hidden: BTreeMap::new(),
+            oldest_tombstone: None,
             progress: None,
             suspects: BTreeSet::new(),
             indexes: BTreeMap::new(),
@@ -297,6 +300,7 @@ impl<T> Store<T> {
                 let key = seen.key;
                 let transition = self.remove(&key);
                 self.slots.insert(key, Slot::Tombstone(number));
+                self.oldest_tombstone = self.oldest_tombstone.min(Some(number)).or(Some(number));
                 transition
             }
         };
@@ -417,7 +421,18 @@ impl<T> Store<T> {
 
     fn drop_tombstones(&mut self) {
         let Some(progress) = self.progress.as_ref().and_then(Version::number) else { return };
-        self.slots.retain(|_, slot| !matches!(slot, Slot::Tombstone(version) if *version <= progress));
+        if self.oldest_tombstone.is_none_or(|oldest| oldest > progress) {
+            return;
+        }
+        self.oldest_tombstone = None;
+        self.slots.retain(|_, slot| {
+            let Slot::Tombstone(version) = slot else { return true };
+            let stays = *version > progress;
+            if stays {
+                self.oldest_tombstone = self.oldest_tombstone.min(Some(*version)).or(Some(*version));
+            }
+            stays
+        });
     }
 
     fn store(&mut self, seen: Seen<T>) -> Option<Transition<T>> {

@@ -91,7 +91,9 @@ fn float(value: f64) -> u64 {
 fn items(hashes: &[u64]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u8(b'a');
-    hashes.iter().for_each(|hash| hasher.write_u64(*hash));
+    for hash in hashes {
+        hasher.write_u64(*hash);
+    }
     hasher.finish()
 }
 
