@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test test-binaries lint build deny bench bench-apiserver book clients conformance conformance-record fuzz clean
+.PHONY: demo test test-binaries lint build deny bench bench-apiserver bench-sdk book clients conformance conformance-record fuzz clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -40,6 +40,12 @@ bench:
 # The API server beside kube-apiserver and etcd, if KUBEBUILDER_ASSETS names a folder with them. Options: make bench-apiserver BENCH_ARGS="--help"
 bench-apiserver:
 	ulimit -n 8192 && $(CARGO) bench --package setpoint-benches --bench apiserver -- $(BENCH_ARGS)
+
+# The SDK beside kube-rs's Controller: the same operator in each. Options: make bench-sdk BENCH_ARGS="--help"
+BENCH_SDK = --release --manifest-path benches/sdk/Cargo.toml
+bench-sdk:
+	$(CARGO) build $(BENCH_SDK) --bins
+	$(CARGO) run --quiet $(BENCH_SDK) --bin setpoint-bench-sdk -- $(BENCH_ARGS)
 
 # Real clients, unmodified, each against a cluster of its own: make clients [CLIENTS="kopf helm"]. One that is not there is skipped.
 clients:
