@@ -31,10 +31,10 @@ pub(crate) fn note(operator: &str, used: &BTreeSet<Right>) {
 fn write(folder: &Path, operator: &str, used: &BTreeSet<Right>) -> std::io::Result<()> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let lines: String =
+    let lines: Vec<_> =
         used.iter().map(|Right { group, resource, verb }| format!("{group} {resource} {verb}\n")).collect();
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join(format!("{operator}.{}.{number}", std::process::id())), lines)
+    std::fs::write(folder.join(format!("{operator}.{}.{number}", std::process::id())), lines.concat())
 }
 
 /// The rights that `operator` declares and that no test of the suite has used, in words; but for those of the resources in `except`

@@ -97,7 +97,7 @@ mod tests {
             changes(&change).into_iter().map(|field| (field.path, field.after.unwrap())).collect()
         };
         let port = ("spec.ports".to_owned(), json!([{"port": 80}]));
-        assert_eq!(shown(json!({"f:spec": {"f:ports": {}}})), [port.clone()]);
+        assert_eq!(shown(json!({"f:spec": {"f:ports": {}}})), std::slice::from_ref(&port));
         let address = ("spec.clusterIP".to_owned(), json!("10.96.0.7"));
         assert_eq!(shown(json!({"f:spec": {"f:clusterIP": {}}})), [address, port]);
     }

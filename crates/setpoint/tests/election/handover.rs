@@ -38,9 +38,6 @@ async fn a_standby_is_warm_and_silent_and_takes_over_at_once_after_a_clean_stop(
 
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_given_back_when_the_last_reconcile_has_ended() {
-    if !simulated() {
-        return;
-    }
     /// Writes at its end.
     struct Slow;
     impl Reconciler for Slow {
@@ -50,6 +47,9 @@ async fn the_lease_is_given_back_when_the_last_reconcile_has_ended() {
             cx.patch::<ConfigMap>("counter", setpoint::Patch::label("ended", Some("yes"))).await?;
             Ok(Action::await_change())
         }
+    }
+    if !simulated() {
+        return;
     }
     let cluster = Cluster::new().await;
     let replica = cluster.start_with("a", |operator, election| {
@@ -66,9 +66,6 @@ async fn the_lease_is_given_back_when_the_last_reconcile_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn who_loses_the_lease_drops_everything_and_ends() {
-    if !simulated() {
-        return;
-    }
     /// Goes on for ever, and says when it is dropped.
     struct Endless(Arc<Mutex<Vec<Duration>>>);
     struct Dropped(Instant, Arc<Mutex<Vec<Duration>>>);
@@ -84,6 +81,9 @@ async fn who_loses_the_lease_drops_everything_and_ends() {
             assert!(cx.term().check().is_ok());
             std::future::pending().await
         }
+    }
+    if !simulated() {
+        return;
     }
     let cluster = Cluster::new().await;
     let dropped = Arc::new(Mutex::default());
@@ -102,9 +102,6 @@ async fn who_loses_the_lease_drops_everything_and_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn what_outlives_its_term_cannot_write() {
-    if !simulated() {
-        return;
-    }
     /// Leaves a task behind that nobody drops.
     #[derive(Default)]
     struct Leaky(AtomicBool);
@@ -123,6 +120,9 @@ async fn what_outlives_its_term_cannot_write() {
             }
             Ok(Action::await_change())
         }
+    }
+    if !simulated() {
+        return;
     }
     let cluster = Cluster::new().await;
     let first = cluster.start_with("first", |operator, election| {
@@ -173,9 +173,6 @@ async fn a_replica_that_stands_by_again_keeps_its_caches_and_starts_its_tasks_an
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_does_not_act_before_its_caches_are_fresh() {
-    if !simulated() {
-        return;
-    }
     /// Makes one Secret for each ConfigMap, with a generated name: a stale cache would make a second one.
     struct Once;
     impl Reconciler for Once {
@@ -188,6 +185,9 @@ async fn a_new_leader_does_not_act_before_its_caches_are_fresh() {
             }
             Ok(Action::await_change())
         }
+    }
+    if !simulated() {
+        return;
     }
     let start = |cluster: &Cluster, name: &str| {
         cluster.start_with(name, |operator, election| {
