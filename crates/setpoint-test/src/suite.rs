@@ -130,6 +130,7 @@ mod tests {
         write(folder.path(), "another", &right("secrets", "delete")).unwrap();
         assert!(unused(&[]).is_err());
         write(folder.path(), "web.v1", &right("configmaps", "watch")).unwrap();
+        write(folder.path(), "web.v1", &right("configmaps/status", "patch")).unwrap();
         assert_eq!(
             unused(&[]).unwrap(),
             ["never used is create and patch on secrets", "never used is delete on secrets"]
