@@ -105,14 +105,14 @@ impl Registry {
             causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([address]), detail));
             return Ok(());
         }
-        let taken: BTreeSet<String> = self
-            .others(service)
-            .iter()
-            .filter_map(|other| other.value["spec"]["clusterIP"].as_str().map(str::to_owned))
-            .chain(reserved.iter().cloned())
-            .collect();
+        // All other Services are looked at only where one could be in the way.
+        let taken = || -> BTreeSet<String> {
+            let others = self.others(service);
+            let addresses = others.iter().filter_map(|other| other.value["spec"]["clusterIP"].as_str());
+            addresses.map(str::to_owned).chain(reserved.iter().cloned()).collect()
+        };
         let address = if address.is_empty() {
-            self.free_address(&taken)?
+            self.free_address(&taken())?
         } else {
             if before.is_empty() && address != NONE {
                 let in_range = address.parse::<Ipv4Addr>().is_ok_and(|ip| ip.octets()[..2] == NETWORK);
@@ -120,7 +120,7 @@ impl Registry {
                     Some(format!(
                         "failed to allocate IP {address}: the provided network does not match the current range"
                     ))
-                } else if taken.contains(&address) {
+                } else if taken().contains(&address) {
                     Some(format!("failed to allocate IP {address}: provided IP is already allocated"))
                 } else {
                     None
