@@ -30,7 +30,7 @@ pub struct Server {
     pub followers: Vec<Follower>,
     /// How far it is with handing its role over.
     pub handover: Handover,
-    /// `min-replicas-to-write`; from [`SEALED`] on it is sealed.
+    /// `min-replicas-to-write`; from 1000, `SEALED`, on it is sealed.
     pub quorum: u32,
     /// `replica-serve-stale-data`.
     pub serve_stale: bool,
