@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test test-binaries lint build deny bench bench-apiserver bench-sdk book clients conformance conformance-record fuzz clean
+.PHONY: demo test test-binaries lint build deny semver bench bench-apiserver bench-sdk book clients conformance conformance-record fuzz clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -29,6 +29,10 @@ build:
 # Licences and advisories. Needs cargo-deny: cargo install cargo-deny.
 deny:
 	$(CARGO) deny check
+
+# The SDK's public API beside that of the commit that Cargo.toml names. Needs Rust 1.93; installs cargo-semver-checks below target when it is missing.
+semver:
+	@scripts/semver
 
 # Renders docs/ to target/book/index.html. Needs mdbook: cargo install mdbook.
 book:
