@@ -89,7 +89,7 @@ pub(super) fn texts(at: u32, value: &Value) -> Vec<u8> {
     out
 }
 
-pub(super) fn named(at: u32, value: &Value, write: Write) -> Vec<u8> {
+fn named(at: u32, value: &Value, write: Write) -> Vec<u8> {
     let mut out = Vec::new();
     members(value).for_each(|(name, content)| bytes(&mut out, at, &entry(name, &write(content))));
     out
@@ -111,4 +111,37 @@ pub(super) fn wrapped(at: u32, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len() + 4);
     bytes(&mut out, at, content);
     out
+}
+
+/// A schema, or whether there may be more.
+pub(super) fn additional(value: &Value, schema: Write) -> Vec<u8> {
+    match value {
+        Value::Bool(allowed) => {
+            let mut out = Vec::new();
+            varint_field(&mut out, 2, u64::from(*allowed));
+            out
+        }
+        value => wrapped(1, &schema(value)),
+    }
+}
+
+/// Which security schemes a request needs, each with its scopes.
+pub(super) fn security(value: &Value) -> Vec<u8> {
+    named(1, value, |scopes| texts(1, scopes))
+}
+
+/// Of a recorded line, the document as JSON is encoded to the bytes before the tab.
+#[cfg(test)]
+pub(super) fn assert_recorded(line: &str, encode: fn(&Value) -> Vec<u8>) {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+
+    let (wanted, document) = line.split_once('\t').unwrap();
+    let wanted = STANDARD.decode(wanted).unwrap();
+    let encoded = encode(&serde_json::from_str(document).unwrap());
+    let at = encoded.iter().zip(&wanted).position(|(one, other)| one != other);
+    let near = |bytes: &[u8]| {
+        let at = at.unwrap_or_default();
+        String::from_utf8_lossy(&bytes[at.saturating_sub(80)..(at + 80).min(bytes.len())]).into_owned()
+    };
+    assert!(encoded == wanted, "differs at {at:?}:\n{:?}\nwanted\n{:?}", near(&encoded), near(&wanted));
 }
