@@ -1,8 +1,10 @@
 //! From a request to its answer: authorization, routing, and the guard around both.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
@@ -29,17 +31,32 @@ use crate::registry::{
 };
 use crate::render::{Form, failure, respond};
 use crate::request::{Query, ResourceRequest, Target};
+use crate::request_body::{discard, read};
 use crate::reviews;
 use crate::server::{ApiServer, Inner};
 use crate::status::{Result, Status, Subject};
 use crate::token_request;
 use crate::warnings::{warn, warn_all};
 
-/// Answers a request of an authenticated user. A panic costs only this request.
-pub(crate) async fn answer(api: ApiServer, user: Identity, request: Request<Bytes>) -> Response<Body> {
-    let errors = Form::of_errors(request.headers(), request.uri().query());
-    let guarded = AssertUnwindSafe(route(&api, &user, request)).catch_unwind();
-    let response = match guarded.await {
+/// Answers a request of a user, or of somebody who is none. A panic costs only this request.
+pub(crate) async fn answer<B>(api: ApiServer, user: Result<Identity>, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let (parts, body) = request.into_parts();
+    let errors = Form::of_errors(&parts.headers, parts.uri.query());
+    let guarded = AssertUnwindSafe(async {
+        // Strangers do not get room for what they send.
+        match user.and_then(|user| Asked::of(&api.inner, user, parts)) {
+            Ok(asked) => asked.route(&api.inner, read(body).await?).await,
+            Err(status) => {
+                discard(body).await;
+                Err(status)
+            }
+        }
+    });
+    let response = match guarded.catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => failure(&status, &errors),
         Err(_) => {
@@ -68,60 +85,76 @@ pub(crate) struct Call<'a> {
     pub(crate) place: Place,
 }
 
-async fn route(api: &ApiServer, user: &Identity, request: Request<Bytes>) -> Result<Response<Body>> {
-    let (parts, body) = request.into_parts();
-    let query = Query::parse(parts.uri.query());
-    let target = Target::of(&parts.method, parts.uri.path(), &query)?;
-    let limit = deadline::of(&target, &query)?;
-    let inner = &*api.inner;
-    let posed = asking(user, &parts, &target, &query, |asked| {
-        impersonate(asked, &parts.headers, &inner.last_modes, &inner.registry)
-    })?;
-    let user = posed.as_ref().unwrap_or(user);
-    asking(user, &parts, &target, &query, |asked| permit(inner, asked))?;
-    let request = match target {
-        Target::Path(path) => {
-            // In a box: every request has a future with room for all of this.
-            let answer = paths::answer(&inner.registry, &parts.method, &path, &parts.headers, &query);
-            return Box::pin(answer).await;
-        }
-        Target::Resource(request) => request,
-    };
-    let found = inner.registry.catalog.find(&request.group, &request.version, &request.resource);
-    let resource = found.ok_or_else(|| inner.registry.catalog.missing(&request.group, &request.version))?;
-    check_route(&resource, &request)?;
-    let place = Place {
-        resource: Arc::clone(&resource),
-        namespace: if resource.namespaced { request.namespace.clone() } else { String::new() },
-        name: request.name.clone(),
-    };
-    let form = if request.is_stream() {
-        Form::json()
-    } else {
-        Form::of(&request, &resource, &parts.headers, &query)?
-    };
-    let deprecation = match resource.custom() {
-        Some(custom) => custom.deprecation.clone(),
-        None => deprecated(&resource).map(str::to_owned),
-    };
-    let call = Call { inner, user, request, query, parts, body, form, place }.answer();
-    let answer = match limit {
-        // What it waits for, a webhook or a disk, may take longer than the client does.
-        Some(limit) => tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(Status::timeout())),
-        None => call.await,
-    };
-    match (answer, deprecation) {
-        (Ok(mut response), Some(text)) => {
-            let others: Vec<_> = response.headers().get_all("warning").iter().cloned().collect();
-            response.headers_mut().remove("warning");
-            warn(&mut response, &text);
-            for other in others {
-                response.headers_mut().append("warning", other);
+/// What is asked, of somebody who may ask it.
+struct Asked {
+    user: Identity,
+    parts: Parts,
+    query: Query,
+    target: Target,
+    limit: Option<Duration>,
+}
+
+impl Asked {
+    /// Who asks, perhaps for somebody else, and whether they may.
+    fn of(inner: &Inner, user: Identity, parts: Parts) -> Result<Self> {
+        let query = Query::parse(parts.uri.query());
+        let target = Target::of(&parts.method, parts.uri.path(), &query)?;
+        let limit = deadline::of(&target, &query)?;
+        let posed = asking(&user, &parts, &target, &query, |asked| {
+            impersonate(asked, &parts.headers, &inner.last_modes, &inner.registry)
+        })?;
+        let user = posed.unwrap_or(user);
+        asking(&user, &parts, &target, &query, |asked| permit(inner, asked))?;
+        Ok(Self { user, parts, query, target, limit })
+    }
+
+    async fn route(self, inner: &Inner, body: Bytes) -> Result<Response<Body>> {
+        let Self { user, parts, query, target, limit } = self;
+        let request = match target {
+            Target::Path(path) => {
+                // In a box: every request has a future with room for all of this.
+                let answer = paths::answer(&inner.registry, &parts.method, &path, &parts.headers, &query);
+                return Box::pin(answer).await;
             }
-            Ok(response)
+            Target::Resource(request) => request,
+        };
+        let found = inner.registry.catalog.find(&request.group, &request.version, &request.resource);
+        let resource =
+            found.ok_or_else(|| inner.registry.catalog.missing(&request.group, &request.version))?;
+        check_route(&resource, &request)?;
+        let place = Place {
+            resource: Arc::clone(&resource),
+            namespace: if resource.namespaced { request.namespace.clone() } else { String::new() },
+            name: request.name.clone(),
+        };
+        let form = if request.is_stream() {
+            Form::json()
+        } else {
+            Form::of(&request, &resource, &parts.headers, &query)?
+        };
+        let deprecation = match resource.custom() {
+            Some(custom) => custom.deprecation.clone(),
+            None => deprecated(&resource).map(str::to_owned),
+        };
+        let call = Call { inner, user: &user, request, query, parts, body, form, place }.answer();
+        let answer = match limit {
+            // What it waits for, a webhook or a disk, may take longer than the client does.
+            Some(limit) => tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(Status::timeout())),
+            None => call.await,
+        };
+        match (answer, deprecation) {
+            (Ok(mut response), Some(text)) => {
+                let others: Vec<_> = response.headers().get_all("warning").iter().cloned().collect();
+                response.headers_mut().remove("warning");
+                warn(&mut response, &text);
+                for other in others {
+                    response.headers_mut().append("warning", other);
+                }
+                Ok(response)
+            }
+            (Err(status), Some(text)) => Err(status.after_warning(text)),
+            (answer, None) => answer,
         }
-        (Err(status), Some(text)) => Err(status.after_warning(text)),
-        (answer, None) => answer,
     }
 }
 

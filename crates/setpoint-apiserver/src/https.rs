@@ -5,13 +5,11 @@ mod stalling;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -28,10 +26,7 @@ use self::stalling::Stalling;
 use crate::body::Body;
 use crate::certificates::CertificateError;
 use crate::client_certificates::Shown;
-use crate::in_process::read;
-use crate::render::{Form, failure};
 use crate::server::ApiServer;
-use crate::status::Status;
 use crate::{authn, dispatch};
 
 /// How long a client may take for the TLS handshake.
@@ -40,8 +35,6 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Dead clients are noticed by pings, so that their watches end.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How long a client may take to send a request's body. Upstream: `--request-timeout`.
-const BODY_TIME: Duration = Duration::from_secs(60);
 /// How long a client may leave unread what it was sent. Long, since it may be a person with a pager.
 const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// How much of an answer may wait for an HTTP/2 client that does not read. A connection has up to 200 of them.
@@ -156,54 +149,6 @@ async fn answer(
     shown: Shown,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let (parts, body) = request.into_parts();
-    let registry = &api.inner.registry;
-    let errors = Form::of_errors(&parts.headers, parts.uri.query());
-    let user = authn::authenticate(shown, &parts.headers, &api.inner.tokens, registry);
-    let body = read_in_time(body).await;
-    let response = match (user, body) {
-        (Ok(user), Ok(body)) => dispatch::answer(api, user, Request::from_parts(parts, body)).await,
-        (Err(status), _) | (_, Err(status)) => failure(&status, &errors),
-    };
-    Ok(response)
-}
-
-/// A request's body, unless the client takes too long for it.
-async fn read_in_time<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    tokio::time::timeout(BODY_TIME, read(body)).await.unwrap_or_else(|_| Err(Status::timeout()))
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::{StreamExt, stream};
-    use http_body::Frame;
-    use http_body_util::StreamBody;
-    use tokio::time::{Instant, sleep};
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_ends_is_given_up() {
-        let drip = stream::repeat_with(|| sleep(Duration::from_secs(7)));
-        let drip = drip.then(|pause| async {
-            pause.await;
-            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b" ")))
-        });
-        let start = Instant::now();
-        let status = read_in_time(StreamBody::new(drip)).await.unwrap_err();
-        assert_eq!((status.code, start.elapsed()), (504, BODY_TIME));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_body_is_read() {
-        let pieces = stream::iter(0..5).then(|_| async {
-            sleep(BODY_TIME / 6).await;
-            Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"ab")))
-        });
-        assert_eq!(read_in_time(StreamBody::new(pieces)).await.unwrap(), "ababababab");
-    }
+    let user = authn::authenticate(shown, request.headers(), &api.inner.tokens, &api.inner.registry);
+    Ok(dispatch::answer(api, user, request).await)
 }

@@ -44,6 +44,7 @@ mod protobuf;
 mod registry;
 mod render;
 mod request;
+mod request_body;
 mod reviews;
 mod selector;
 mod server;

@@ -12,8 +12,8 @@ use super::options::{FieldValidation, refuse};
 use super::tracked::Tracked;
 use super::{Place, Registry, WriteOptions, Written, patched};
 use crate::catalog::Resource;
-use crate::in_process::BODY_LIMIT;
 use crate::object::{Metadata, meta_mut};
+use crate::request_body::BODY_LIMIT;
 use crate::status::{Cause, Result, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
     reason = "in a test, an assumption that fails should fail it"
 )]
 
+mod bodies;
 mod client;
 mod definitions;
 mod load;
