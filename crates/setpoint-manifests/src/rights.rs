@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// The namespaces that an operator works in.
+/// The namespaces that an operator works in, and watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// All of them: rights are granted by one ClusterRole.
@@ -10,6 +10,20 @@ pub enum Scope {
     All,
     /// Only these: a Role and a RoleBinding in each, and a ClusterRole for cluster-scoped kinds alone.
     Namespaces(BTreeSet<String>),
+}
+
+impl Scope {
+    /// Reads the comma-separated `WATCH_NAMESPACE`, as OLM sets it; absent or empty means all.
+    pub fn from_env() -> Self {
+        Self::parse(&std::env::var("WATCH_NAMESPACE").unwrap_or_default())
+    }
+
+    /// Reads a comma-separated list; empty means all.
+    pub fn parse(list: &str) -> Self {
+        let names: BTreeSet<String> =
+            list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        if names.is_empty() { Self::All } else { Self::Namespaces(names) }
+    }
 }
 
 /// One permission on one resource: the smallest unit that [`Rights`] collect.

@@ -299,7 +299,7 @@ impl TestEnv {
         namespace: &str,
         url: Option<&str>,
     ) -> Result<ServiceAccount, EnvError> {
-        let mut install = operator.install(namespace);
+        let mut install = operator.manifests(namespace);
         install.webhooks.url = url.map(str::to_owned);
         let wrong = |error: setpoint_manifests::ManifestError| EnvError::Manifests(error.to_string());
         for crd in install.definitions().map_err(wrong)? {

@@ -21,7 +21,7 @@ impl Pass {
     /// What the reconcile failed with (a panic and the time limit too), or that there is no such object.
     pub fn action(&self) -> Result<Action, Error> {
         match &self.report.ended {
-            Ended::Acted(action) => Ok(*action),
+            Ended::Succeeded(action) => Ok(*action),
             Ended::Gone => Err(Error::msg(format!("there is no {}", self.report.object))),
             Ended::Failed { error, .. } => Err(Error::msg(error.clone())),
         }

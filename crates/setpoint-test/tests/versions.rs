@@ -127,7 +127,7 @@ async fn an_object_that_cannot_be_converted_says_so_and_a_panic_stays_alone() {
 #[tokio::test(start_paused = true)]
 async fn stored_objects_are_migrated() {
     let env = TestEnv::start().await.unwrap();
-    let before = Operator::new("op").versions(versions().stored("v1beta1"));
+    let before = Operator::new("op").versions(versions().storing("v1beta1"));
     env.install_operator(&before, "operators").await.unwrap();
     let olds: Api<v1beta1::Page> = env.api("default");
     for number in 0..502 {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::decode::{Peek, decode_text};
 use crate::reflector::Reflector;
+use crate::runtime::partitions;
 use crate::store::{Listed, Member, Put, Store, Transition, Values, Version};
 use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint, link};
 
@@ -144,7 +145,7 @@ impl Caches {
         if let Some(Ok(cache)) = caches.get(&id).map(|cache| Arc::clone(cache).any().downcast::<Cache<T>>()) {
             return cache;
         }
-        let partitions = self.0.scope.partitions(kind);
+        let partitions = partitions(&self.0.scope, kind);
         let cache = Arc::new(Cache::<T>::new(kind.clone(), selector.clone(), &partitions));
         for namespace in partitions {
             let reflector = Reflector::new(

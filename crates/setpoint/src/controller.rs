@@ -23,7 +23,7 @@ pub use watch::{Lookup, Watch, by_index};
 
 use crate::rights::Target;
 use crate::{
-    Action, Cause, Cleanup, Context, Key, Kind, Object, Predicate, Reconciler, Report, Result, Rights,
+    Action, Cause, Cleanup, Context, Declarations, Key, Kind, Object, Predicate, Reconciler, Report, Result,
     Runtime, Selector, Verb,
 };
 
@@ -65,7 +65,7 @@ pub struct Controller<R: Reconciler> {
     pub(crate) field_manager: Option<String>,
     pub(crate) kind: Kind,
     pub(crate) selector: Selector,
-    pub(crate) rights: Rights,
+    pub(crate) declared: Declarations,
     pub(crate) watches: Vec<watch::Setup>,
     pub(crate) predicate: Option<Predicate<R::Object>>,
     pub(crate) sources: Vec<Source>,
@@ -94,16 +94,16 @@ impl<R: Reconciler> Controller<R> {
     /// A controller of a kind that is known at run time.
     pub fn with(reconciler: R, dynamic: &<R::Object as kube::Resource>::DynamicType) -> Self {
         let kind = R::Object::kind_of(dynamic);
-        let mut rights = Rights::default();
-        rights.add(Target::of(&kind), READ);
-        rights.add(Target::sub(&kind, "status"), &[Verb::Get, Verb::Patch]);
+        let mut declared = Declarations::default();
+        declared.add(Target::of(&kind), READ);
+        declared.add(Target::sub(&kind, "status"), &[Verb::Get, Verb::Patch]);
         Self {
             reconciler: Arc::new(reconciler),
             name: kind.kind.to_lowercase(),
             field_manager: None,
             kind,
             selector: Selector::all(),
-            rights,
+            declared,
             watches: Vec::new(),
             predicate: None,
             sources: Vec::new(),
@@ -137,7 +137,7 @@ impl<R: Reconciler> Controller<R> {
     /// Says that the objects of a kind known only at run time live outside namespaces. Call it first.
     pub fn cluster_scoped(mut self) -> Self {
         self.kind = self.kind.cluster_scoped();
-        self.rights = self.rights.cluster_scoped(&self.kind);
+        self.declared = self.declared.cluster_scoped(&self.kind);
         self
     }
 
@@ -166,10 +166,10 @@ impl<R: Reconciler> Controller<R> {
 
     /// As [`owns`](Self::owns), with a predicate, a selector or a kind that is known at run time.
     pub fn owns_as<K: Object>(mut self, watch: Watch<K>) -> Self {
-        self.rights.add(Target::of(&watch.kind), READ);
-        self.rights.add(Target::of(&watch.kind), &[Verb::Create, Verb::Patch]);
+        self.declared.add(Target::of(&watch.kind), READ);
+        self.declared.add(Target::of(&watch.kind), &[Verb::Create, Verb::Patch]);
         // Owner references with blockOwnerDeletion need it where OwnerReferencesPermissionEnforcement is on.
-        self.rights.add(Target::sub(&self.kind, "finalizers"), &[Verb::Update]);
+        self.declared.add(Target::sub(&self.kind, "finalizers"), &[Verb::Update]);
         self.watches.push(watch.owned_by::<R::Object>(&self.kind));
         self
     }
@@ -193,7 +193,7 @@ impl<R: Reconciler> Controller<R> {
         map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
     ) -> Self {
         if watch.elsewhere.is_none() {
-            self.rights.add(Target::of(&watch.kind), READ);
+            self.declared.add(Target::of(&watch.kind), READ);
         }
         self.watches.push(watch.mapped(map));
         self
@@ -258,7 +258,7 @@ impl<R: Reconciler> Controller<R> {
     where
         K::DynamicType: Default,
     {
-        self.rights.add(Target::of(&Kind::of::<K>()), verbs);
+        self.declared.add(Target::of(&Kind::of::<K>()), verbs);
         self
     }
 
@@ -267,13 +267,13 @@ impl<R: Reconciler> Controller<R> {
     where
         K::DynamicType: Default,
     {
-        self.rights.add(Target::sub(&Kind::of::<K>(), subresource), verbs);
+        self.declared.add(Target::sub(&Kind::of::<K>(), subresource), verbs);
         self
     }
 
     /// Rights on any target: kinds known at run time, or `*`.
     pub fn uses_target(mut self, target: Target, verbs: &[Verb]) -> Self {
-        self.rights.add(target, verbs);
+        self.declared.add(target, verbs);
         self
     }
 
@@ -283,7 +283,7 @@ impl<R: Reconciler> Controller<R> {
     where
         R: Cleanup,
     {
-        self.rights.add(Target::of(&self.kind), &[Verb::Patch]);
+        self.declared.add(Target::of(&self.kind), &[Verb::Patch]);
         self.finalizer = Some((name.into(), |reconciler, object, cx| reconciler.cleanup(object, cx).boxed()));
         self
     }
@@ -327,7 +327,7 @@ impl<R: Reconciler> fmt::Debug for Controller<R> {
 pub struct AnyController {
     name: String,
     kind: Kind,
-    rights: Rights,
+    declared: Declarations,
     finalizer: Option<String>,
     concurrency: usize,
     time_limit: Duration,
@@ -385,8 +385,8 @@ impl AnyController {
     }
 
     /// Everything that it may do; RBAC rules are derived from this.
-    pub fn rights(&self) -> &Rights {
-        &self.rights
+    pub fn declared(&self) -> &Declarations {
+        &self.declared
     }
 
     /// Its finalizer, if it has one.
@@ -441,7 +441,7 @@ impl fmt::Debug for AnyController {
         f.debug_struct("AnyController")
             .field("name", &self.name)
             .field("kind", &self.kind)
-            .field("rights", &self.rights)
+            .field("declared", &self.declared)
             .finish_non_exhaustive()
     }
 }
@@ -451,7 +451,7 @@ impl<R: Reconciler> From<Controller<R>> for AnyController {
         Self {
             name: controller.name.clone(),
             kind: controller.kind.clone(),
-            rights: controller.rights.clone(),
+            declared: controller.declared.clone(),
             finalizer: controller.finalizer.as_ref().map(|(name, _)| name.clone()),
             concurrency: controller.concurrency,
             time_limit: controller.time_limit,

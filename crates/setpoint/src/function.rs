@@ -11,7 +11,7 @@ use crate::{Action, Context, Error, Object, Reconciler, Result, Runtime};
 
 /// A function as a [`Reconciler`], with the signature that kube-rs's `Controller` takes: `async fn(Arc<K>, Arc<C>) ->
 /// Result<Action, E>`, where the action is [`crate::Action`], which has kube's constructors. Made by [`reconciler`].
-pub struct Function<K, C, F> {
+struct Function<K, C, F> {
     reconcile: F,
     data: Box<dyn Fn(Client) -> C + Send + Sync>,
     /// What was made for a runtime; another one, as in the next call of a test, has another client.
@@ -45,8 +45,10 @@ pub struct Function<K, C, F> {
 pub fn reconciler<K, C, E, F, R>(
     reconcile: F,
     data: impl Fn(Client) -> C + Send + Sync + 'static,
-) -> Function<K, C, F>
+) -> impl Reconciler<Object = K>
 where
+    K: Object,
+    C: Send + Sync + 'static,
     F: Fn(Arc<K>, Arc<C>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Action, E>> + Send,
     E: Into<Error>,

@@ -62,7 +62,10 @@ pub struct Update<K> {
 
 /// A controller that calls `handlers`. `name` is a qualified name, such as `example.com/dns`: objects carry it as
 /// finalizer, and what was handled last in the annotation `example.com/dns-last-handled`.
-pub fn handlers<H: Handlers>(handlers: H, name: impl Into<String>) -> Controller<Handled<H>>
+pub fn handlers<H: Handlers>(
+    handlers: H,
+    name: impl Into<String>,
+) -> Controller<impl Reconciler<Object = H::Object> + Cleanup>
 where
     <H::Object as kube::Resource>::DynamicType: Default,
 {
@@ -72,7 +75,7 @@ where
 }
 
 /// Handlers as a reconciler. Made by [`handlers`].
-pub struct Handled<H> {
+struct Handled<H> {
     handlers: H,
     annotation: String,
 }

@@ -61,8 +61,8 @@ pub use diff::FieldChange;
 pub use election::{Election, Lock, NotLeading, Term};
 pub use error::{Error, Result, Retry};
 pub use failures::{Failure, Failures};
-pub use function::{Function, reconciler};
-pub use handlers::{Handled, Handlers, Update, handlers};
+pub use function::reconciler;
+pub use handlers::{Handlers, Update, handlers};
 pub use health::Health;
 pub use k8s_openapi;
 pub use key::{Key, ObjectRef};
@@ -75,13 +75,14 @@ pub use predicate::{
     Change, Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
 pub use reconciler::{Cleanup, Reconciler};
-pub use report::{Change as WriteChange, Ended, Report, Reports, Write, WriteVerb};
-pub use rights::{Rights, Target, Undeclared, Verb};
+pub use report::{Ended, Report, Reports, Write, WriteChange, WriteVerb};
+pub use rights::{Declarations, Target, Undeclared, Verb};
 pub use runtime::{
-    Event, LogOnly, Observer, Reconciled, Recorder, Runtime, RuntimeBuilder, Scope, Severity, Unobserved,
+    Event, LogOnly, Observer, Reconciled, Recorder, Runtime, RuntimeBuilder, Severity, Unobserved,
 };
 pub use selector::Selector;
 pub use setpoint_clock::{Clock, Entropy};
+pub use setpoint_manifests::{Install, Rights, Rule, Scope};
 pub use webhook::{
     AdmissionRequest, Certificates, ConversionError, Defaulter, FailurePolicy, Operation, Review, Spoke,
     User, Validator, Versions, VersionsError, Webhook, Webhooks,

@@ -18,13 +18,12 @@ use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use setpoint_clock::{Clock, Entropy};
-use setpoint_manifests::{Install, Rights};
 use tokio_util::sync::CancellationToken;
 
 use crate::webhook::AnyVersions;
 use crate::{
-    AnyController, Certificates, Defaulter, Election, Failures, Health, Metrics, Reports, RequestStack,
-    Result, Runtime, Scope, Validator, Versions, Webhook, Webhooks, rbac,
+    AnyController, Certificates, Defaulter, Election, Failures, Health, Install, Metrics, Reports,
+    RequestStack, Result, Rights, Runtime, Scope, Validator, Versions, Webhook, Webhooks, rbac,
 };
 
 mod arguments;
@@ -373,9 +372,9 @@ impl Operator {
         rights
     }
 
-    /// What it takes to install the operator in `namespace`: change the fields that you want otherwise, then
+    /// The manifests that install the operator in `namespace`: change the fields that you want otherwise, then
     /// [`Install::objects`]. Tests use [`Install::access`] to run under the same rights as in production.
-    pub fn install(&self, namespace: impl Into<String>) -> Install {
+    pub fn manifests(&self, namespace: impl Into<String>) -> Install {
         manifests::install(self, namespace.into(), self.metrics_secure)
     }
 

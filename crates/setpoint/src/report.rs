@@ -53,7 +53,7 @@ pub struct Write {
     /// Why it failed, if it did.
     pub error: Option<String>,
     /// The object before and after; only where writes are tried (see [`crate::Runtime::dry_run`]).
-    pub change: Option<Change>,
+    pub change: Option<WriteChange>,
 }
 
 /// What a write does.
@@ -73,7 +73,7 @@ pub enum WriteVerb {
 
 /// An object before and after a write that was tried.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct WriteChange {
     /// As it is; null if it does not exist.
     pub before: Value,
     /// As it would be; null if it would be gone.
@@ -84,7 +84,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Well, and it says when to come back.
-    Acted(Action),
+    Succeeded(Action),
     /// The object does not exist.
     Gone,
     /// With an error, a panic, or at its time limit.
@@ -159,7 +159,7 @@ impl Report {
             "ended": self.ended.as_str(),
             "error": match &self.ended {
                 Ended::Failed { error, .. } => Some(error),
-                Ended::Acted(_) | Ended::Gone => None,
+                Ended::Succeeded(_) | Ended::Gone => None,
             },
             "waitsFor": self.ended.to_string(),
         })
@@ -195,7 +195,7 @@ impl fmt::Display for Write {
 impl Ended {
     fn as_str(&self) -> &'static str {
         match self {
-            Self::Acted(_) => "success",
+            Self::Succeeded(_) => "success",
             Self::Gone => "gone",
             Self::Failed { .. } => "error",
         }
@@ -209,7 +209,7 @@ impl fmt::Display for Ended {
             Self::Gone => f.write_str("an object of this name"),
             Self::Failed { terminal: true, .. } => f.write_str("a new generation"),
             Self::Failed { terminal: false, .. } => f.write_str("the end of its back-off, or a change"),
-            Self::Acted(action) => match action.delay() {
+            Self::Succeeded(action) => match action.delay() {
                 Some(delay) => write!(f, "{delay:?}, or a change"),
                 None => f.write_str("a change"),
             },

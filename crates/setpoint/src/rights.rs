@@ -81,7 +81,7 @@ impl Target {
 /// Everything that a controller may do: implied by what it watches and owns, or named by `uses`. The
 /// context refuses the rest, so that RBAC rules derived from this are complete by construction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rights(BTreeMap<Target, BTreeSet<Verb>>);
+pub struct Declarations(BTreeMap<Target, BTreeSet<Verb>>);
 
 /// A request that the controller did not declare.
 #[derive(Debug, thiserror::Error)]
@@ -113,14 +113,14 @@ impl Undeclared {
     }
 }
 
-impl Rights {
+impl Declarations {
     /// Adds `verbs` on `target`.
     pub fn add(&mut self, target: Target, verbs: &[Verb]) {
         self.0.entry(target).or_default().extend(verbs);
     }
 
     /// Adds all of `other`.
-    pub fn extend(&mut self, other: &Rights) {
+    pub fn extend(&mut self, other: &Declarations) {
         for (target, verbs) in &other.0 {
             self.0.entry(target.clone()).or_default().extend(verbs);
         }

@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,37 +8,13 @@ use setpoint_clock::{Clock, Entropy};
 
 use crate::cache::Caches;
 use crate::election::Fence;
-use crate::{Failures, Kind, Reports, Term};
+use crate::{Failures, Kind, Reports, Scope, Term};
 
-/// Which namespaces are watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// All of them.
-    #[default]
-    All,
-    /// These.
-    Namespaces(BTreeSet<String>),
-}
-
-impl Scope {
-    /// Reads the comma-separated `WATCH_NAMESPACE`, as OLM sets it; absent or empty means all.
-    pub fn from_env() -> Self {
-        Self::parse(&std::env::var("WATCH_NAMESPACE").unwrap_or_default())
-    }
-
-    /// Reads a comma-separated list; empty means all.
-    pub fn parse(list: &str) -> Self {
-        let names: BTreeSet<String> =
-            list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        if names.is_empty() { Self::All } else { Self::Namespaces(names) }
-    }
-
-    /// One watch for each: the namespaces, or `None` for all of them or for a cluster-scoped kind.
-    pub(crate) fn partitions(&self, kind: &Kind) -> Vec<Option<String>> {
-        match self {
-            Self::Namespaces(names) if kind.namespaced => names.iter().cloned().map(Some).collect(),
-            _ => vec![None],
-        }
+/// One watch for each: the namespaces of `scope`, or `None` for all of them or for a cluster-scoped kind.
+pub(crate) fn partitions(scope: &Scope, kind: &Kind) -> Vec<Option<String>> {
+    match scope {
+        Scope::Namespaces(names) if kind.namespaced => names.iter().cloned().map(Some).collect(),
+        _ => vec![None],
     }
 }
 

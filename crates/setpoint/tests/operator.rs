@@ -122,7 +122,7 @@ fn operator(describe: Describe) -> Operator {
 #[tokio::test(start_paused = true)]
 async fn the_api_server_takes_all_manifests() {
     let world = World::new().await;
-    for object in operator(Describe::default()).install("describe-system").objects().unwrap() {
+    for object in operator(Describe::default()).manifests("describe-system").objects().unwrap() {
         world.env.apply(object).await.unwrap();
     }
 }

@@ -151,7 +151,7 @@ async fn rights_that_are_missing_are_named_and_can_be_granted_while_it_runs() {
     let smaller = Operator::new("names").controller(names::<Service>());
     let operator = operator();
     let identity = setpoint_apiserver::Identity::service_account("operators", "names", "uid");
-    let access = smaller.install("operators").access().unwrap();
+    let access = smaller.manifests("operators").access().unwrap();
     for object in access {
         world.env.apply(object).await.unwrap();
     }
@@ -164,7 +164,7 @@ async fn rights_that_are_missing_are_named_and_can_be_granted_while_it_runs() {
     let world = World { env: world.env, health };
     world.service_is_reconciled("two").await;
     world.unready(&["resource \"pages\"", "grant what the operator's command `manifests` writes"]).await;
-    for object in self::operator().install("operators").access().unwrap() {
+    for object in self::operator().manifests("operators").access().unwrap() {
         world.env.apply(object).await.unwrap();
     }
     world.page_is_reconciled("three").await;

@@ -143,7 +143,7 @@ impl World {
         env.namespace("ops").await.unwrap();
         let admin = env.client();
         let world = Self { env, admin, port: free_port() };
-        let install = operator().webhook_url(world.url()).install("ops");
+        let install = operator().webhook_url(world.url()).manifests("ops");
         world
             .env
             .install(&serde_json::from_value(install.definitions().unwrap().remove(0)).unwrap())
@@ -397,7 +397,7 @@ async fn no_request_fails_while_the_authority_is_replaced() {
 #[tokio::test]
 async fn who_is_not_asked_says_so_and_is_not_ready() {
     let world = World::new().await;
-    for configuration in operator().install("ops").webhook_configurations() {
+    for configuration in operator().manifests("ops").webhook_configurations() {
         world.env.apply(configuration).await.unwrap();
     }
     world.env.namespace("laptop").await.unwrap();

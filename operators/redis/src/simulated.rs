@@ -102,7 +102,7 @@ impl Rig {
         let operator = operator_with(Arc::new(self.world.clone()));
         let namespace = "redis-operator-system";
         self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
-        for object in operator.install(namespace).access().unwrap() {
+        for object in operator.manifests(namespace).access().unwrap() {
             self.apply(&object).await;
         }
         let identity = Identity::service_account(namespace, operator.name(), "some-uid");

@@ -146,7 +146,7 @@ async fn prepare(cluster: &Cluster) {
     let operator = redis_operator::operator();
     let home = "redis-operator-system";
     apply(cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}})).await;
-    for object in operator.install(home).access().unwrap() {
+    for object in operator.manifests(home).access().unwrap() {
         apply(cluster, &object).await;
     }
     let client = cluster.client_as(Identity::service_account(home, operator.name(), "some-uid"));

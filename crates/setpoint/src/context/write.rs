@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::apply::{APPLY, encode, object};
 use super::{Access, Resource};
 use crate::decode::Peek;
-use crate::report::Change;
+use crate::report::WriteChange;
 use crate::request::{Form, request};
 use crate::store::Store;
 use crate::{Error, Key, Kind, Object, ObjectRef, Result, Runtime, Verb, Write, WriteVerb};
@@ -539,7 +539,7 @@ impl Access {
             object: ObjectRef::new(write.kind.clone(), write.key.clone()),
             subresource: write.subresource.map(str::to_owned),
             error: answer.as_ref().err().map(ToString::to_string),
-            change: before.map(|before| Change { before, after: after() }),
+            change: before.map(|before| WriteChange { before, after: after() }),
         });
         Ok(answer?)
     }

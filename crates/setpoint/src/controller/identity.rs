@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 use super::inbox::Inbox;
 use crate::background::{Wake, Works};
 use crate::cache::{AnyCache, Cache, Origin};
-use crate::{Key, Kind, Object, Rights, Undeclared, Verb};
+use crate::{Declarations, Key, Kind, Object, Undeclared, Verb};
 
 /// Who a controller is, as its contexts know it: name, rights, and the caches that it declared.
 pub(crate) struct Identity {
     pub(crate) name: Arc<str>,
     pub(crate) field_manager: String,
-    pub(crate) rights: Rights,
+    pub(crate) declared: Declarations,
     pub(crate) caches: Vec<Declared>,
     pub(crate) has_finalizer: bool,
     /// What its objects have running in the background, and how that says that it has ended.
@@ -65,7 +65,7 @@ impl Identity {
 
     /// Refuses what was not declared.
     pub(crate) fn check(&self, kind: &Kind, subresource: Option<&str>, verb: Verb) -> Result<(), Undeclared> {
-        if self.rights.allow(kind, subresource, verb) {
+        if self.declared.allow(kind, subresource, verb) {
             return Ok(());
         }
         let resource = match subresource {

@@ -106,7 +106,7 @@ fn worker<R: Reconciler>(
     let identity = Identity {
         field_manager: controller.field_manager.clone().unwrap_or_else(|| name.to_string()),
         name,
-        rights: controller.rights.clone(),
+        declared: controller.declared.clone(),
         caches,
         has_finalizer: controller.finalizer.is_some(),
         works: Arc::default(),

@@ -34,7 +34,7 @@ pub(super) async fn report(access: &Access, problem: &str) -> Result<()> {
     let message = format!("cannot be read as {kind}: {problem}");
     tracing::error!(problem, "the object cannot be decoded");
     access.event(Event::warning("Undecodable", message.clone()));
-    if !access.controller.rights.allow(kind, Some("status"), Verb::Patch) {
+    if !access.controller.declared.allow(kind, Some("status"), Verb::Patch) {
         return Ok(());
     }
     let Some(live) = access.read_live(kind, key, Form::Whole).await? else { return Ok(()) };

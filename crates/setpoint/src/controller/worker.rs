@@ -59,7 +59,7 @@ impl Failed {
 enum Pass {
     /// The object does not exist.
     Gone,
-    Acted(Action),
+    Succeeded(Action),
 }
 
 impl<R: Reconciler> Worker<R> {
@@ -116,9 +116,9 @@ impl<R: Reconciler> Worker<R> {
             ended: match (outcome, error) {
                 (_, Some(error)) => Ended::Failed { error, terminal: outcome == Outcome::Terminal },
                 (Outcome::Gone, None) => Ended::Gone,
-                (Outcome::After(delay), None) => Ended::Acted(Action::requeue(delay)),
+                (Outcome::After(delay), None) => Ended::Succeeded(Action::requeue(delay)),
                 (Outcome::Success | Outcome::Error | Outcome::Terminal, None) => {
-                    Ended::Acted(Action::await_change())
+                    Ended::Succeeded(Action::await_change())
                 }
             },
         };
@@ -135,7 +135,7 @@ impl<R: Reconciler> Worker<R> {
         let pass = timeout(self.controller.time_limit, self.pass(popped, id, journal));
         match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(Ok(Ok(Pass::Gone))) => (Outcome::Gone, Reconciled::Success, None),
-            Ok(Ok(Ok(Pass::Acted(action)))) => match action.delay() {
+            Ok(Ok(Ok(Pass::Succeeded(action)))) => match action.delay() {
                 Some(delay) => (Outcome::After(delay), Reconciled::RequeueAfter, None),
                 None => (Outcome::Success, Reconciled::Success, None),
             },
@@ -237,7 +237,7 @@ impl<R: Reconciler> Worker<R> {
             Payload::Undecodable(problem) => {
                 // Nothing to do before somebody changes it; the others go on.
                 undecodable::report(&access, &problem).await?;
-                return Ok(Pass::Acted(Action::await_change()));
+                return Ok(Pass::Succeeded(Action::await_change()));
             }
         };
         let action = match &self.controller.finalizer {
@@ -249,7 +249,7 @@ impl<R: Reconciler> Worker<R> {
                     .await?
             }
         };
-        Ok(Pass::Acted(action))
+        Ok(Pass::Succeeded(action))
     }
 
     /// A pass of a controller with a finalizer: that is added before the first reconcile, and removed when

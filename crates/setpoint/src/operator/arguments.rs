@@ -16,7 +16,7 @@ use super::signals::Signals;
 use super::webhooks::Url;
 use super::{Operator, OperatorError, manifests};
 use crate::logs::{LogFormat, init_logs};
-use crate::{Certificates, Election, Key, Scope, rbac, traces};
+use crate::{Certificates, Election, Key, Scope, traces};
 
 /// What every operator binary can do.
 #[derive(Debug, Parser)]
@@ -186,7 +186,7 @@ impl Filled {
             install.image.clone_from(image);
         }
         if let Some(scope) = &self.watched.watch_namespaces {
-            install.scope = rbac::scope(scope);
+            install.scope = scope.clone();
         }
         self.parts.add(&mut install);
         Ok(install)

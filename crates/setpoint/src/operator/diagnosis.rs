@@ -13,10 +13,9 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::config::KubeconfigError;
 use serde_json::Value;
-use setpoint_manifests::{Rights, Rule};
 
 use super::OperatorError;
-use crate::{Kind, Scope};
+use crate::{Kind, Rights, Rule, Scope};
 
 /// How often a missing kind is looked for again.
 const KIND_POLL: Duration = Duration::from_secs(5);

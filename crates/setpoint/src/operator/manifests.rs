@@ -48,7 +48,7 @@ pub(super) fn install(operator: &Operator, namespace: String, secure: bool) -> I
     }
     install.egress = operator.egress.iter().map(egress_value).collect();
     if let Some(scope) = &operator.scope {
-        install.scope = rbac::scope(scope);
+        install.scope = scope.clone();
     }
     if secure {
         parts::secure_metrics(operator, &mut install);

@@ -187,7 +187,7 @@ pub(super) fn text(reports: &[Report]) -> String {
     };
     for report in reports {
         let quiet = report.writes.iter().all(|write| write.error.is_none() && !changes_something(write));
-        if quiet && report.events.is_empty() && matches!(report.ended, Ended::Acted(_)) {
+        if quiet && report.events.is_empty() && matches!(report.ended, Ended::Succeeded(_)) {
             continue;
         }
         line(format_args!("{} ({})", report.object, report.controller));
@@ -210,7 +210,7 @@ pub(super) fn text(reports: &[Report]) -> String {
         match &report.ended {
             Ended::Failed { error, .. } => line(format_args!("  error: {error}")),
             Ended::Gone => line(format_args!("  does not exist")),
-            Ended::Acted(_) => {}
+            Ended::Succeeded(_) => {}
         }
     }
     let Sum { objects, writes, failed } = Sum::of(reports);

@@ -42,7 +42,7 @@ fn rules_come_from_what_a_controller_declares() {
             .watches::<Node>(|_, _, _| Vec::new())
             .uses::<Pod>(&[crate::Verb::Get, crate::Verb::Delete]),
     );
-    insta::assert_snapshot!(documents(&operator.install("config").access().unwrap()).unwrap());
+    insta::assert_snapshot!(documents(&operator.manifests("config").access().unwrap()).unwrap());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_restricted_operator_gets_roles() {
     let operator = Operator::new("config-operator")
         .scope(Scope::parse("team-a"))
         .controller(Controller::new(Config).watches::<Node>(|_, _, _| Vec::new()));
-    let access = operator.install("config").access().unwrap();
+    let access = operator.manifests("config").access().unwrap();
     let kinds: Vec<&str> = access.iter().filter_map(|object| object["kind"].as_str()).collect();
     assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]);
     let resources = |object: &Value| {
@@ -68,15 +68,15 @@ fn a_restricted_operator_gets_roles() {
 #[test]
 fn the_pod_outlives_every_grace() {
     let plain = Operator::new("o").grace(Duration::from_secs(20));
-    assert_eq!(plain.install("o").termination_grace_seconds, 30);
+    assert_eq!(plain.manifests("o").termination_grace_seconds, 30);
     let with_task = plain.task(Task::always("poll", |_, _| async { Ok(()) }));
-    assert_eq!(with_task.install("o").termination_grace_seconds, 50);
+    assert_eq!(with_task.manifests("o").termination_grace_seconds, 50);
 }
 
 #[test]
 fn manifests_are_written_as_one_file_and_for_kustomize() {
     let directory = tempfile::tempdir().unwrap();
-    let install = Operator::new("config-operator").controller(Controller::new(Config)).install("config");
+    let install = Operator::new("config-operator").controller(Controller::new(Config)).manifests("config");
     let target = directory.path().join("deploy");
     let written = manifests::write(&install, &target).unwrap();
     let names: Vec<String> =

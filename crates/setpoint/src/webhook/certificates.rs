@@ -69,7 +69,7 @@ impl Certificates {
 
     /// Another name or address that the leaf is for, beside the names of the Service: `localhost`, for webhooks that are
     /// reached by a URL.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
+    pub fn host(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }

@@ -202,7 +202,7 @@ where
 
     /// The version in which objects are stored. Keep the old one for the release in which a version is new: its predecessor, which
     /// may have to be put back, cannot read the new one.
-    pub fn stored(mut self, version: impl Into<String>) -> Self {
+    pub fn storing(mut self, version: impl Into<String>) -> Self {
         self.all.stored = version.into();
         self
     }

@@ -307,7 +307,7 @@ async fn an_elected_operator_needs_no_more_than_its_generated_rights() {
             .controller(counter("a"))
             .election(Election::new(LEASE).namespace("default"))
     };
-    for object in operator().install("default").access().unwrap() {
+    for object in operator().manifests("default").access().unwrap() {
         let object: kube::api::DynamicObject = serde_json::from_value(object).unwrap();
         let kind = kube::core::GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
         let resource = kube::api::ApiResource::from_gvk(&kind);

@@ -183,7 +183,7 @@ async fn another_clusters_objects_trigger_and_can_be_read() {
     let remote = controller.reconciler();
     let controller = AnyController::from(controller);
     assert!(
-        !controller.rights().iter().any(|(target, _)| target.resource == "secrets"),
+        !controller.declared().iter().any(|(target, _)| target.resource == "secrets"),
         "rights in another cluster are no rights here"
     );
     world.start(controller);

@@ -51,7 +51,7 @@ impl Guarded {
     async fn run(operator: Operator) -> Self {
         let world = World::new();
         let operator = operator.metrics_secure(true);
-        for object in operator.install("op-system").objects().unwrap() {
+        for object in operator.manifests("op-system").objects().unwrap() {
             if object["kind"] != "Deployment" {
                 world.apply(&object).await;
             }
@@ -91,7 +91,7 @@ impl Guarded {
 
     /// With the operator's own authority, once it is there.
     async fn own() -> Self {
-        let mut this = Self::run(operator().certificates(Certificates::own().name("localhost"))).await;
+        let mut this = Self::run(operator().certificates(Certificates::own().host("localhost"))).await;
         this.trust_own().await;
         this
     }
@@ -219,7 +219,7 @@ impl Collector for Broken {
 
 #[tokio::test]
 async fn a_panic_is_an_answer_of_one_request() {
-    let operator = operator().certificates(Certificates::own().name("localhost"));
+    let operator = operator().certificates(Certificates::own().host("localhost"));
     operator.metrics().register(|registry| registry.register_collector(Box::new(Broken)));
     let mut guarded = Guarded::run(operator).await;
     guarded.trust_own().await;
@@ -263,7 +263,7 @@ async fn a_mounted_certificate_serves_metrics_as_well() {
     std::fs::write(folder.path().join("tls.crt"), certificate.pem()).unwrap();
     std::fs::write(folder.path().join("tls.key"), key.serialize_pem()).unwrap();
     let operator = with_webhook().certificates(Certificates::files(folder.path()));
-    let access = operator.install("op-system");
+    let access = operator.manifests("op-system");
     assert_eq!(access.authority_secret, None);
     assert!(!access.local.contains_key("op-system"), "no Secret to keep: {:?}", access.local);
     let mut guarded = Guarded::run(operator).await;

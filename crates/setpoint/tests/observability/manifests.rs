@@ -7,7 +7,7 @@ use super::world::{World, operator, with_webhook};
 
 /// With everything that the API server itself has kinds for.
 fn objects(operator: &Operator) -> Vec<Value> {
-    let mut install = operator.install("op-system");
+    let mut install = operator.manifests("op-system");
     install.network_policy = true;
     install.objects().unwrap()
 }
@@ -88,7 +88,7 @@ fn the_container_can_write_nowhere() {
 
 #[test]
 fn one_replica_has_no_budget_and_metrics_are_open_unless_asked_for() {
-    let objects = operator().install("op-system").objects().unwrap();
+    let objects = operator().manifests("op-system").objects().unwrap();
     for kind in ["PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"] {
         assert!(!kinds(&objects).contains(&kind), "{kind}");
     }

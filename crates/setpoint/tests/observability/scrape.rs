@@ -69,7 +69,7 @@ fn series(metrics: &Metrics) -> BTreeSet<String> {
 async fn a_scrape_before_the_first_reconcile_has_everything() {
     let world = World::new();
     let operator = with_webhook().election(Election::new("op.example.com"));
-    for object in operator.install("op-system").objects().unwrap() {
+    for object in operator.manifests("op-system").objects().unwrap() {
         // No webhook stands in the way of what the test makes.
         if !object["kind"].as_str().unwrap().ends_with("WebhookConfiguration") {
             world.apply(&object).await;

@@ -160,8 +160,8 @@ fn the_definition_has_all_versions_and_stores_one() {
     let expected =
         |at: &str| ["v1", "v1beta1", "v1alpha1"].map(|name| (name.to_owned(), name == at)).to_vec();
     assert_eq!(stored(versions()), expected("v1"));
-    assert_eq!(stored(versions().stored("v1beta1")), expected("v1beta1"));
-    let error = versions().stored("v2").crd().unwrap_err().to_string();
+    assert_eq!(stored(versions().storing("v1beta1")), expected("v1beta1"));
+    let error = versions().storing("v2").crd().unwrap_err().to_string();
     assert_eq!(error, "Cache.example.com has no version v2 that could be stored");
     let error = versions().spoke::<v1alpha1::Cache>().crd().unwrap_err().to_string();
     assert_eq!(error, "Cache.example.com has two versions v1alpha1");
