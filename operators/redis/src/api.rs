@@ -161,6 +161,10 @@ pub struct RedisClusterStatus {
     /// Whether a key was seen since the last change of the primary, or the new primary had one.
     #[serde(default)]
     pub holds_data: bool,
+    /// The way in which the operator made the pods. A newer operator keeps it until a change of the spec replaces
+    /// the pods anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub render_revision: Option<i32>,
     /// Conditions: Ready, PrimaryAvailable, Replicated, Progressing, ConfigApplied, FailoverBlocked, RolloutBlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]

@@ -1,6 +1,6 @@
 //! The controller: observe, decide, carry out one step, report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::metrics::ClusterMetrics;
 use crate::observe::{
     Command, Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload,
 };
-use crate::render::{self, Identity, PORT, Passwords, Scripts, TEMPLATE_HASH};
+use crate::render::{self, Identity, PORT, Passwords, Revision, Revisions, TEMPLATE_HASH};
 use crate::settings::{Problem, Settings, same_size};
 use crate::status::{Report, status};
 
@@ -54,6 +54,7 @@ const RESYNC: Duration = Duration::from_secs(60);
 
 /// Reconciles `RedisCluster` objects.
 pub struct RedisClusters {
+    revisions: Revisions,
     monitors: Monitors,
     metrics: ClusterMetrics,
 }
@@ -65,9 +66,14 @@ pub fn operator() -> Operator {
 
 /// The operator, with sessions from `dial`.
 pub fn operator_with(dial: Arc<dyn Dial>) -> Operator {
+    operator_of(dial, Revisions::default())
+}
+
+/// The operator as a build would be that knows `revisions`.
+pub(crate) fn operator_of(dial: Arc<dyn Dial>, revisions: Revisions) -> Operator {
     let operator = Operator::new("redis-operator").crd::<RedisCluster>().egress(servers());
     let metrics = ClusterMetrics::register(operator.metrics());
-    operator.controller(controller(Monitors::new(dial), metrics))
+    operator.controller(controller(revisions, Monitors::new(dial), metrics))
 }
 
 /// The operator looks at the servers themselves, so a NetworkPolicy of it has to let it.
@@ -80,10 +86,14 @@ fn servers() -> NetworkPolicyEgressRule {
     NetworkPolicyEgressRule { ports: Some(vec![redis]), ..NetworkPolicyEgressRule::default() }
 }
 
-fn controller(monitors: Monitors, metrics: ClusterMetrics) -> Controller<RedisClusters> {
+fn controller(
+    revisions: Revisions,
+    monitors: Monitors,
+    metrics: ClusterMetrics,
+) -> Controller<RedisClusters> {
     let changes = monitors.clone();
     let forget = (monitors.clone(), metrics.clone());
-    Controller::new(RedisClusters { monitors, metrics })
+    Controller::new(RedisClusters { revisions, monitors, metrics })
         .owns_as(ours::<StatefulSet>())
         .owns_as(ours::<Service>())
         .owns_as(ours::<ConfigMap>())
@@ -156,16 +166,29 @@ impl Reconciler for RedisClusters {
             return Ok(Action::requeue(FIRST_LOOK));
         }
         settings.persistent = storage.is_some();
-        let scripts = render::scripts(&identity);
-        let rendered =
-            |replicas| render::stateful_set(&identity, &settings, storage.as_ref(), &scripts, replicas);
+        let pinned = cluster.status.as_ref().and_then(|status| status.render_revision);
+        let revision =
+            self.revision(cx, &identity, &settings, storage.as_ref(), pinned, &mut problems).await?;
+        if let (Some(revision), false) = (&revision, paused || cx.dry_run())
+            && pinned != Some(revision.number())
+        {
+            // Recorded before anything is made by it, so that no older operator takes it for a user's change.
+            let status = cluster.status.clone().unwrap_or_default();
+            cx.status(RedisClusterStatus { render_revision: Some(revision.number()), ..status }).await?;
+            return Ok(Action::requeue(Duration::ZERO));
+        }
+        let revision = revision.as_ref();
+        let rendered = |replicas| {
+            let revision = revision.unwrap_or_else(|| self.revisions.newest());
+            revision.stateful_set(&identity, &settings, storage.as_ref(), replicas)
+        };
 
         // A broken spec or a refused child never keeps the operator from repairing what runs.
         let mut failure = None;
         let mut workload = existing.as_deref().map(of_stateful_set);
         let mut credentials = None;
-        if !paused {
-            match self.children(cx, &identity, &settings, &scripts, &problems).await {
+        if let (Some(revision), false) = (revision, paused) {
+            match self.children(cx, &identity, &settings, &**revision, &problems).await {
                 Ok(passwords) => credentials = Some(passwords),
                 Err(error) => failure = refused(error, &mut problems),
             }
@@ -257,13 +280,42 @@ impl Cleanup for RedisClusters {
 }
 
 impl RedisClusters {
+    /// The revision by which the cluster is rendered now; none, with a problem, if it is one that this build doesn't know.
+    async fn revision(
+        &self,
+        cx: &Context<RedisCluster>,
+        identity: &Identity,
+        settings: &Settings,
+        storage: Option<&Storage>,
+        pinned: Option<i32>,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Option<Arc<dyn Revision>>> {
+        let index = Key::of(&**cx.object()).to_string();
+        let pods = cx.by_index::<Pod>(CLUSTER_INDEX, &index).await?;
+        let set = cx.get::<StatefulSet>(&identity.name).await?;
+        let of_pods = pods.iter().filter_map(|pod| pod.annotations().get(TEMPLATE_HASH).cloned());
+        let made = of_pods.chain(set.as_deref().map(render::template_hash)).collect();
+        // A broken spec says nothing about what its author wants: all stays as it is.
+        let made = if problems.is_empty() { made } else { BTreeSet::new() };
+        let chosen = self.revisions.choose(pinned, &made, false, |revision| {
+            render::template_hash(&revision.stateful_set(identity, settings, storage, 1))
+        });
+        match chosen {
+            Ok(revision) => Ok(Some(Arc::clone(revision))),
+            Err(unknown) => {
+                problems.push(Problem { field: "status.renderRevision", message: unknown.to_string() });
+                Ok(None)
+            }
+        }
+    }
+
     /// Applies all children but the StatefulSet; the passwords are made once and kept.
     async fn children(
         &self,
         cx: &Context<RedisCluster>,
         identity: &Identity,
         settings: &Settings,
-        scripts: &Scripts,
+        revision: &dyn Revision,
         problems: &[Problem],
     ) -> Result<Passwords> {
         let existing = cx.get::<Secret>(&identity.child("system")).await?;
@@ -273,7 +325,7 @@ impl RedisClusters {
             Some(passwords) => passwords,
             None => Passwords::complete(existing.as_deref())?,
         };
-        let secret = render::system_secret(identity, &passwords);
+        let secret = revision.system_secret(identity, &passwords);
         if existing.is_some() {
             cx.apply(secret).await?;
         } else {
@@ -283,9 +335,9 @@ impl RedisClusters {
             cx.apply(service).await?;
         }
         if let (true, Some(maxmemory)) = (problems.is_empty(), settings.maxmemory) {
-            cx.apply(render::config_map(identity, settings, maxmemory)).await?;
+            cx.apply(revision.config_map(identity, settings, maxmemory)).await?;
         }
-        cx.apply(scripts.config_map.clone()).await?;
+        cx.apply(revision.scripts(identity).config_map).await?;
         if let Some(budget) = render::disruption_budget(identity, settings) {
             cx.apply(budget).await?;
         }
@@ -499,10 +551,9 @@ impl RedisClusters {
 }
 
 fn of_stateful_set(set: &StatefulSet) -> Workload {
-    let annotations = set.spec.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
     Workload {
         replicas: set.spec.replicas.and_then(|replicas| u32::try_from(replicas).ok()).unwrap_or(1),
-        template_hash: annotations.and_then(|all| all.get(TEMPLATE_HASH)).cloned().unwrap_or_default(),
+        template_hash: render::template_hash(set),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::observe::{
     Command, Credentials, Instance, Ledger, Monitored, Monitors, Node, Observation, PodFacts,
     Process as State, Resp, Target, Workload,
 };
-use crate::render::{self, Identity, PORT, Passwords, Role};
+use crate::render::{self, First, Identity, PORT, Passwords, Revision, Role};
 use crate::settings::Settings;
 
 /// How long something that is bound to happen may take on a busy machine.
@@ -64,14 +64,13 @@ impl Rig {
         let passwords = Passwords::generate().unwrap();
         let system = folder.path().join("system");
         std::fs::create_dir(&system).unwrap();
-        for (name, text) in render::system_secret(&identity, &passwords).data.unwrap() {
+        for (name, text) in First.system_secret(&identity, &passwords).data.unwrap() {
             std::fs::write(system.join(name), text.0).unwrap();
         }
-        let config =
-            render::config_map(&identity, &settings, 805_306_368).data.unwrap()["redis.conf"].clone();
+        let config = First.config_map(&identity, &settings, 805_306_368).data.unwrap()["redis.conf"].clone();
         let config = config.replace("/etc/redis-system", system.to_str().unwrap()).replace("dir /data\n", "");
         std::fs::write(folder.path().join("redis.conf"), config).unwrap();
-        for (name, text) in render::scripts(&identity).config_map.data.unwrap() {
+        for (name, text) in First.scripts(&identity).config_map.data.unwrap() {
             let text = text.replace("/etc/redis-system", system.to_str().unwrap());
             std::fs::write(
                 folder.path().join(name),

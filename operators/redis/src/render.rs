@@ -2,18 +2,25 @@
 
 mod config;
 mod identity;
+mod revision;
 mod scripts;
 mod secret;
 mod services;
 mod stateful_set;
 
-pub use config::config_map;
+use config::config_map;
 use identity::OWNER_UID;
 pub use identity::{CLUSTER, Identity, ROLE, Role};
-pub use scripts::{Scripts, scripts};
-pub use secret::{Passwords, system_secret};
+#[cfg(test)]
+pub use revision::First;
+pub use revision::{Revision, Revisions, template_hash};
+pub use scripts::Scripts;
+use scripts::scripts;
+pub use secret::Passwords;
+use secret::system_secret;
 pub use services::{disruption_budget, services};
-pub use stateful_set::{ON_DELETE, TEMPLATE_HASH, stateful_set};
+use stateful_set::stateful_set;
+pub use stateful_set::{ON_DELETE, TEMPLATE_HASH};
 
 /// Port of the servers.
 pub const PORT: u16 = 6379;
@@ -72,6 +79,26 @@ mod tests {
         );
         let passwords = Passwords { operator: "o".into(), replication: "r".into(), probe: "p".into() };
         insta::assert_json_snapshot!("system_secret", system_secret(&identity, &passwords));
+    }
+
+    /// Whoever changes one of these restarts the servers of every user who upgrades: make a new revision.
+    #[test]
+    fn the_template_of_the_first_revision_never_changes() {
+        let hash = |change: fn(&mut RedisCluster)| {
+            let mut cluster = cluster();
+            change(&mut cluster);
+            let identity = Identity::of(&cluster);
+            let settings = Settings::of(&cluster.spec).0;
+            template_hash(&First.stateful_set(&identity, &settings, cluster.spec.storage.as_ref(), 3))
+        };
+        insta::assert_debug_snapshot!(
+            "template_hashes_1",
+            [
+                ("as is", hash(|_| {})),
+                ("without volumes", hash(|cluster| cluster.spec.storage = None)),
+                ("another version", hash(|cluster| cluster.spec.version = Some("7.2".into()))),
+            ]
+        );
     }
 
     #[test]

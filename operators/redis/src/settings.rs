@@ -38,6 +38,7 @@ impl Problem {
             "spec.version" => "InvalidVersion",
             "spec.storage.size" => "StorageUnavailable",
             "spec.storage.storageClass" => "StorageClassUnavailable",
+            "status.renderRevision" => "UnknownRevision",
             _ => "InvalidSpec",
         }
     }

@@ -4,6 +4,7 @@
 mod crashes;
 mod fields;
 mod hands;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,9 +29,9 @@ use setpoint_test::eventually;
 use tokio::task::JoinHandle;
 
 use crate::api::{FINALIZER, Phase, RedisCluster};
+use crate::controller::operator_of;
 use crate::model::SharedWorld;
-use crate::operator_with;
-use crate::render::{ROLE, SEALED};
+use crate::render::{ROLE, Revisions, SEALED};
 
 const NAMESPACE: &str = "shop";
 const BOUND: Duration = Duration::from_secs(120);
@@ -38,6 +39,7 @@ const BOUND: Duration = Duration::from_secs(120);
 struct Rig {
     cluster: Cluster,
     world: SharedWorld,
+    revisions: Revisions,
     metrics: setpoint::Metrics,
     stop: Option<oneshot::Sender<()>>,
     operator: Option<JoinHandle<Result<(), OperatorError>>>,
@@ -77,7 +79,14 @@ impl Rig {
                 }
             });
         }
-        let mut rig = Self { cluster, world, metrics: setpoint::Metrics::new(), stop: None, operator: None };
+        let mut rig = Self {
+            cluster,
+            world,
+            revisions: Revisions::default(),
+            metrics: setpoint::Metrics::new(),
+            stop: None,
+            operator: None,
+        };
         rig.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await;
         rig.apply(&serde_json::to_value(RedisCluster::crd()).unwrap()).await;
         rig.start_operator().await;
@@ -99,7 +108,7 @@ impl Rig {
 
     /// Starts the operator as the ServiceAccount that its manifests make.
     async fn start_operator(&mut self) {
-        let operator = operator_with(Arc::new(self.world.clone()));
+        let operator = operator_of(Arc::new(self.world.clone()), self.revisions.clone());
         let namespace = "redis-operator-system";
         self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
         for object in operator.manifests(namespace).access().unwrap() {

@@ -73,6 +73,7 @@ pub fn status(
         members: ledger.members.into_iter().collect(),
         write_quorum: i32::try_from(ledger.quorum).unwrap_or(i32::MAX),
         holds_data: ledger.holds_data,
+        render_revision: before.and_then(|status| status.render_revision),
         conditions,
     }
 }

@@ -112,7 +112,8 @@ impl Rig {
         assert_eq!(self.lost("orders").await, 0, "{what}: acknowledged writes are gone");
     }
 
-    async fn versions(&self) -> Vec<String> {
+    /// Kind, name and resource version of the cluster, its pods and its children.
+    pub(super) async fn versions(&self) -> Vec<String> {
         let mut versions = Vec::new();
         for (group, kind) in [
             ("cache.example.com/v1alpha1", "RedisCluster"),
