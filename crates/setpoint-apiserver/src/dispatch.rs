@@ -463,7 +463,7 @@ impl Call<'_> {
     async fn list(&self) -> Result<Response<Body>> {
         let options = ListOptions::parse(&self.query)?;
         let page = self.inner.registry.list(&self.place.resource, &self.place.namespace, &options).await?;
-        Ok(self.form.list(&self.place.resource, page, self.now()))
+        Ok(self.form.list(&self.place.resource, page, self.now()).await)
     }
 
     fn watch(self) -> Result<Response<Body>> {
@@ -483,7 +483,7 @@ impl Call<'_> {
         let (items, revision) =
             self.inner.registry.delete_collection(&self.place, &list, &options, self.user).await?;
         let page = ListPage { items, revision, token: None, remaining: None };
-        Ok(self.form.list(&self.place.resource, page, self.now()))
+        Ok(self.form.list(&self.place.resource, page, self.now()).await)
     }
 }
 

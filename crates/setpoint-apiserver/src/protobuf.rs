@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use setpoint_kinds::{Label, Presence, message};
 
-pub(crate) use self::encode::{encode, encode_list, watch_frame};
+pub(crate) use self::encode::{EncodeError, ListEncoder, encode, watch_frame};
 use self::plan::{Field, Kind, Plan, Special, plan};
 
 /// The media type.

@@ -12,10 +12,10 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use self::large::{Item, Items, gzip};
+use self::large::{Item, Items, Messages, Part, gzip};
 use crate::body::Body;
 use crate::catalog::Resource;
-use crate::protobuf;
+use crate::protobuf::{self, ListEncoder};
 use crate::registry::{Answer, ListPage, WatchEvent, is_served_as_stored, served};
 use crate::status::Status;
 use crate::store::{EventKind, Stored, watch_line};
@@ -150,13 +150,18 @@ impl Form {
             View::Metadata { .. } => partial(&object),
             View::Table(include) => {
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-                table::table(resource, &[object], meta, include, now)
+                table::of_one(resource, &object, &meta, include, now)
             }
         }
     }
 
     /// A list of a resource.
-    pub(crate) fn list(&self, resource: &Arc<Resource>, page: ListPage, now: Timestamp) -> Response<Body> {
+    pub(crate) async fn list(
+        &self,
+        resource: &Arc<Resource>,
+        page: ListPage,
+        now: Timestamp,
+    ) -> Response<Body> {
         let mut meta = json!({"resourceVersion": page.revision.to_string()});
         if let Some(token) = &page.token {
             meta["continue"] = token.as_str().into();
@@ -167,44 +172,56 @@ impl Form {
         if let Some(remaining) = page.remaining {
             meta["remainingItemCount"] = remaining.into();
         }
-        if self.is_plain() {
-            let items = Items::new(Arc::clone(resource), page, &meta);
+        let (api_version, kind) = match &self.view {
+            View::Metadata { .. } => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList"),
+            _ => (resource.api_version(), resource.list_kind.as_str()),
+        };
+        if self.encoding == Encoding::Protobuf {
+            let list = match ListEncoder::new(&api_version, kind, &meta) {
+                Ok(list) => large::messages(Arc::clone(resource), page, list).await,
+                Err(error) => Err(error),
+            };
+            return match list {
+                Ok(Messages::Whole(whole)) => self.response(200, whole),
+                Ok(Messages::Pieces(pieces)) => self.pieces(pieces),
+                Err(error) => self.response(200, protobuf_of(&Status::internal(error).to_value())),
+            };
+        }
+        let (part, head, field) = match &self.view {
+            View::Table(include) => (Part::Row(include.clone(), now), table::head(resource, &meta), "rows"),
+            view => {
+                let part = if matches!(view, View::Metadata { .. }) { Part::Metadata } else { Part::Object };
+                (part, json!({"kind": kind, "apiVersion": api_version, "metadata": meta}), "items")
+            }
+        };
+        if self.encoding == Encoding::Json && !self.pretty {
+            let items = Items::new(Arc::clone(resource), page, part, &head, field);
             return match items.whole() {
                 Ok(whole) => self.response(200, whole),
-                Err(pieces) if self.gzip => compressed(200, self.media(), stream::iter(pieces)),
-                Err(pieces) => respond(200, self.media(), Body::stream(stream::iter(pieces))),
+                Err(pieces) => self.pieces(pieces),
             };
         }
-        if self.encoding == Encoding::Protobuf {
-            let items = page.items.iter().map(|stored| served(resource, stored));
-            let (api_version, kind) = match &self.view {
-                View::Metadata { .. } => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList"),
-                _ => (resource.api_version(), resource.list_kind.as_str()),
-            };
-            let list = protobuf::encode_list(&api_version, kind, &meta, items);
-            return self.response(
-                200,
-                list.unwrap_or_else(|error| protobuf_of(&Status::internal(error).to_value())),
-            );
+        // For people: nothing is made of it before all of it is there.
+        let items = page.items.iter().map(|stored| {
+            let object = served(resource, stored);
+            match &part {
+                Part::Object => json!(Item { resource, object: &object }),
+                Part::Metadata => partial(&object),
+                Part::Row(include, now) => table::row(resource, &object, include, *now),
+            }
+        });
+        let items: Vec<_> = items.collect();
+        let mut list = head;
+        list[field] = items.into();
+        self.value(200, &list)
+    }
+
+    /// An answer that is made while it is sent.
+    fn pieces(&self, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Response<Body> {
+        if self.gzip {
+            return compressed(200, self.media(), stream::iter(pieces));
         }
-        let objects = || {
-            page.items
-                .iter()
-                .map(|stored| Arc::new(served(resource, stored).into_owned()))
-                .collect::<Vec<_>>()
-        };
-        let value = match &self.view {
-            View::Object | View::Groups => json!({
-                "kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": meta,
-                "items": objects().iter().map(|object| Item { resource, object }).collect::<Vec<_>>(),
-            }),
-            View::Metadata { .. } => json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
-                "items": objects().iter().map(|object| partial(object)).collect::<Vec<_>>(),
-            }),
-            View::Table(include) => table::table(resource, &objects(), meta, include, now),
-        };
-        self.value(200, &value)
+        respond(200, self.media(), Body::stream(stream::iter(pieces)))
     }
 
     /// The lines of some events of a watch. `first` is true for the first object of the watch, whose table carries

@@ -10,30 +10,32 @@ mod pods;
 mod printers;
 mod sources;
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::catalog::{Resource, Shape};
 
-/// A table with a row for each object. `list_metadata` is the metadata of the list, or of the one object; `include` is the query parameter
-/// `includeObject`: `None`, `Metadata` (the default) or `Object`.
-pub(crate) fn table(
+/// A table of one object. `list_metadata` is the table's; `include` is the query parameter `includeObject`: `None`, `Metadata` (the default) or
+/// `Object`.
+pub(crate) fn of_one(
     resource: &Resource,
-    items: &[Arc<Value>],
-    list_metadata: Value,
+    object: &Value,
+    list_metadata: &Value,
     include: &str,
     now: Timestamp,
 ) -> Value {
-    let columns = columns(resource);
-    let rows: Vec<_> = items.iter().map(|item| row(resource, item, include, now)).collect();
-    let mut metadata = Map::new();
-    if let Value::Object(fields) = list_metadata {
-        let of_lists = |key: &str| matches!(key, "resourceVersion" | "continue" | "remainingItemCount");
-        metadata = fields.into_iter().filter(|(key, _)| of_lists(key)).collect();
-    }
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows})
+    let mut table = head(resource, list_metadata);
+    table["rows"] = json!([row(resource, object, include, now)]);
+    table
+}
+
+/// A table without its `rows`; `list_metadata` is the metadata of the list.
+pub(crate) fn head(resource: &Resource, list_metadata: &Value) -> Value {
+    let metadata: Map<_, _> = ["resourceVersion", "continue", "remainingItemCount"]
+        .into_iter()
+        .filter_map(|key| Some((key.to_owned(), list_metadata.get(key)?.clone())))
+        .collect();
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns(resource)})
 }
 
 /// The table of an `autoscaling/v1 Scale`, which has one row.
@@ -67,7 +69,7 @@ fn columns(resource: &Resource) -> Vec<Value> {
 }
 
 /// One row: `{cells, conditions, object}`.
-fn row(resource: &Resource, object: &Value, include: &str, now: Timestamp) -> Value {
+pub(crate) fn row(resource: &Resource, object: &Value, include: &str, now: Timestamp) -> Value {
     let cells = match &resource.shape {
         Shape::Custom(shape) => custom::cells(&shape.columns, object, now),
         Shape::BuiltIn { .. } => printers::cells(&resource.group, &resource.kind, object, now),

@@ -1,8 +1,6 @@
 //! From JSON to Kubernetes' protobuf form, byte for byte as Go's generated code writes it: fields by number, maps by key, and the zero values of
 //! fields that are no pointers too.
 
-use std::borrow::Cow;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,7 +8,7 @@ use serde_json::Value;
 use setpoint_kinds::Label;
 
 use super::plan::{Field, Kind, Plan, Special, plan};
-use super::wire::{bytes, tag, varint_field};
+use super::wire::{bytes, tag, varint, varint_field};
 use super::{MAGIC, message_name};
 
 const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
@@ -38,39 +36,72 @@ pub(crate) fn encode(object: &Value) -> Result<Bytes, EncodeError> {
     Ok(wrapped(api_version, kind, &raw))
 }
 
-/// A list of objects; `metadata` is the list's.
-pub(crate) fn encode_list<'a>(
-    api_version: &str,
-    kind: &str,
-    metadata: &Value,
-    items: impl Iterator<Item = Cow<'a, Value>>,
-) -> Result<Bytes, EncodeError> {
-    let plan = message_name(api_version, kind).and_then(|name| plan(&name));
-    let field = |name: &str| plan.and_then(|plan| plan.fields.iter().find(|field| field.name == Some(name)));
-    let (Some(meta), Some(item)) = (field("metadata"), field("items")) else {
-        return Err(EncodeError::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() });
-    };
-    let mut raw = Vec::new();
-    one(&mut raw, meta, metadata)?;
-    for object in items {
-        value(&mut raw, item.number, item.kind, &object)?;
+/// The message of a list, of which the pieces are made one by one: a head, the items, a tail.
+pub(crate) struct ListEncoder {
+    meta: Vec<u8>,
+    list_meta: Vec<u8>,
+    item: &'static Field,
+}
+
+impl ListEncoder {
+    /// For a list of a kind; `metadata` is the list's.
+    pub(crate) fn new(api_version: &str, kind: &str, metadata: &Value) -> Result<Self, EncodeError> {
+        let plan = message_name(api_version, kind).and_then(|name| plan(&name));
+        let field =
+            |name: &str| plan.and_then(|plan| plan.fields.iter().find(|field| field.name == Some(name)));
+        let (Some(meta), Some(item)) = (field("metadata"), field("items")) else {
+            return Err(EncodeError::Kind { api_version: api_version.to_owned(), kind: kind.to_owned() });
+        };
+        let mut list_meta = Vec::new();
+        one(&mut list_meta, meta, metadata)?;
+        Ok(Self { meta: type_meta(api_version, kind), list_meta, item })
     }
-    Ok(wrapped(api_version, kind, &raw))
+
+    /// Adds an item.
+    pub(crate) fn item(&self, out: &mut Vec<u8>, object: &Value) -> Result<(), EncodeError> {
+        value(out, self.item.number, self.item.kind, object)
+    }
+
+    /// What comes before items that are `length` bytes together.
+    pub(crate) fn head(&self, length: usize) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        bytes(&mut out, 1, &self.meta);
+        tag(&mut out, 2, 2);
+        varint(&mut out, (self.list_meta.len() + length) as u64);
+        out.extend(&self.list_meta);
+        out
+    }
+
+    /// What comes after the items.
+    pub(crate) fn tail() -> Vec<u8> {
+        let mut out = Vec::new();
+        no_encoding(&mut out);
+        out
+    }
 }
 
 /// A message as an object says what it is.
 fn wrapped(api_version: &str, kind: &str, raw: &[u8]) -> Bytes {
-    let mut meta = Vec::new();
-    bytes(&mut meta, 1, api_version.as_bytes());
-    bytes(&mut meta, 2, kind.as_bytes());
+    let meta = type_meta(api_version, kind);
     let mut out = MAGIC.to_vec();
     out.reserve(meta.len() + raw.len() + 16);
     bytes(&mut out, 1, &meta);
     bytes(&mut out, 2, raw);
-    // Encoding and content type of what is inside: none.
-    bytes(&mut out, 3, &[]);
-    bytes(&mut out, 4, &[]);
+    no_encoding(&mut out);
     out.into()
+}
+
+fn type_meta(api_version: &str, kind: &str) -> Vec<u8> {
+    let mut meta = Vec::new();
+    bytes(&mut meta, 1, api_version.as_bytes());
+    bytes(&mut meta, 2, kind.as_bytes());
+    meta
+}
+
+/// Encoding and content type of what is inside: none.
+fn no_encoding(out: &mut Vec<u8>) {
+    bytes(out, 3, &[]);
+    bytes(out, 4, &[]);
 }
 
 /// One event of a watch with the length before it, as `;stream=watch` frames them.

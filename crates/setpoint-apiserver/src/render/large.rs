@@ -7,21 +7,35 @@ use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt};
+use jiff::Timestamp;
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{GZIP_FROM, object_json};
+use super::{GZIP_FROM, object_json, partial};
 use crate::body::TURN;
 use crate::catalog::Resource;
+use crate::protobuf::{EncodeError, ListEncoder};
 use crate::registry::{ListPage, is_served_as_stored, served};
+use crate::store::Stored;
+use crate::table;
 
 /// How much is compressed before others have a turn: that takes about as long as to send a [`TURN`].
 const COMPRESSED_AT_ONCE: usize = TURN / 4;
+
+/// What a list says of each of its objects.
+pub(super) enum Part {
+    Object,
+    Metadata,
+    /// A row of a table; how much of the object it carries, and when "now" is.
+    Row(String, Timestamp),
+}
 
 /// A list as JSON, in pieces.
 pub(super) struct Items {
     resource: Arc<Resource>,
     page: ListPage,
+    part: Part,
+    /// The list without its items, as far as it is not written yet.
     head: Option<String>,
     /// The first item that is not written yet.
     next: usize,
@@ -29,13 +43,19 @@ pub(super) struct Items {
 }
 
 impl Items {
-    pub(super) fn new(resource: Arc<Resource>, page: ListPage, meta: &Value) -> Self {
-        let head = format!(
-            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{meta},\"items\":[",
-            json!(resource.list_kind),
-            json!(resource.api_version()),
-        );
-        Self { resource, page, head: Some(head), next: 0, ended: false }
+    /// `head` is the list without its items, which stand in its field `field`.
+    pub(super) fn new(
+        resource: Arc<Resource>,
+        page: ListPage,
+        part: Part,
+        head: &Value,
+        field: &str,
+    ) -> Self {
+        let mut head = head.to_string();
+        // The last brace comes after the items.
+        head.pop();
+        head.push_str(&format!(",\"{field}\":["));
+        Self { resource, page, part, head: Some(head), next: 0, ended: false }
     }
 
     /// All of it at once, unless it is large.
@@ -55,17 +75,13 @@ impl Items {
                 body.put_u8(b',');
             }
             self.next += 1;
-            let resource = &*self.resource;
-            if resource.custom().is_some() {
-                body.put(object_json(resource, item));
-            } else if let Some(pieces) = item.without_kind().filter(|_| is_served_as_stored(resource, item)) {
-                body.put_u8(b'{');
-                body.put_slice(pieces[0]);
-                body.put_slice(pieces[1]);
-            } else {
-                let object = served(resource, item);
-                // Writing an object of JSON values to memory does not fail.
-                let _ = serde_json::to_writer((&mut body).writer(), &Item { resource, object: &object });
+            match &self.part {
+                Part::Object => put_object(&mut body, &self.resource, item),
+                Part::Metadata => put(&mut body, &partial(&served(&self.resource, item))),
+                Part::Row(include, now) => {
+                    let row = table::row(&self.resource, &served(&self.resource, item), include, *now);
+                    put(&mut body, &row);
+                }
             }
         }
         if self.next == self.page.items.len() {
@@ -82,6 +98,79 @@ impl Iterator for Items {
     fn next(&mut self) -> Option<Bytes> {
         (!self.ended).then(|| self.piece(TURN + TURN / 8, TURN))
     }
+}
+
+fn put(body: &mut BytesMut, value: &impl Serialize) {
+    // Writing JSON values to memory does not fail.
+    let _ = serde_json::to_writer(body.writer(), value);
+}
+
+fn put_object(body: &mut BytesMut, resource: &Resource, item: &Stored) {
+    if resource.custom().is_some() {
+        body.put(object_json(resource, item));
+    } else if let Some(pieces) = item.without_kind().filter(|_| is_served_as_stored(resource, item)) {
+        body.put_u8(b'{');
+        body.put_slice(pieces[0]);
+        body.put_slice(pieces[1]);
+    } else {
+        put(body, &Item { resource, object: &served(resource, item) });
+    }
+}
+
+/// How much of a list in protobuf is kept from when it is measured until it is sent. The rest is made twice, since what was not read
+/// yet of hundreds of lists must not be in memory.
+const KEPT: usize = 1 << 20;
+
+/// A list in protobuf form.
+pub(super) enum Messages {
+    Whole(Bytes),
+    Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
+}
+
+/// The message of a list begins with its length: it is measured first. Others have a turn meanwhile.
+pub(super) async fn messages(
+    resource: Arc<Resource>,
+    page: ListPage,
+    list: ListEncoder,
+) -> Result<Messages, EncodeError> {
+    let mut kept: Vec<Bytes> = Vec::new();
+    let (mut piece, mut length, mut made) = (Vec::new(), 0, 0);
+    for (index, item) in page.items.iter().enumerate() {
+        list.item(&mut piece, &served(&resource, item))?;
+        let last = index + 1 == page.items.len();
+        if piece.len() < TURN && !last {
+            continue;
+        }
+        length += piece.len();
+        if length <= KEPT {
+            kept.push(std::mem::take(&mut piece).into());
+            made = index + 1;
+        }
+        piece.clear();
+        if !last {
+            tokio::task::yield_now().await;
+        }
+    }
+    let head = Bytes::from(list.head(length));
+    let tail = Bytes::from(ListEncoder::tail());
+    if made == page.items.len() {
+        kept.insert(0, head);
+        kept.push(tail);
+        return Ok(Messages::Whole(kept.concat().into()));
+    }
+    let rest = std::iter::from_fn(move || {
+        let mut piece = Vec::with_capacity(TURN + TURN / 8);
+        while let Some(item) = page.items.get(made)
+            && piece.len() < TURN
+        {
+            made += 1;
+            // It went well when it was measured.
+            let _ = list.item(&mut piece, &served(&resource, item));
+        }
+        (!piece.is_empty()).then(|| Bytes::from(piece))
+    });
+    let pieces = std::iter::once(head).chain(kept).chain(rest).chain(std::iter::once(tail));
+    Ok(Messages::Pieces(Box::new(pieces)))
 }
 
 /// An item of a list. The list of a built-in kind says what its items are; custom resources, whose items upstream keeps as

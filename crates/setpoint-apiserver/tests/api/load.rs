@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use http::Request;
+use http_body::Body;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -144,42 +145,71 @@ async fn a_client_that_does_not_read_costs_little_and_delays_nobody() {
     assert!(ends.iter().all(Option::is_none), "a server that is gone says nothing more");
 }
 
+/// Sends a list, and gives its bytes, and whether they were made while they were read.
+async fn large_list(client: &Client, accept: &str, encoding: &str) -> (Vec<u8>, bool) {
+    let request = Request::get(MAPS).header("accept", accept).header("accept-encoding", encoding);
+    let response = client.send(request.body(Full::default()).unwrap()).await;
+    assert_eq!(response.status(), 200, "{accept}");
+    let packed = response.headers().contains_key("content-encoding");
+    assert_eq!(packed, encoding == "gzip", "{accept}");
+    let mut body = response.into_body();
+    let in_pieces = body.size_hint().exact().is_none();
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let data = frame.unwrap().into_data().unwrap();
+        assert!(data.len() < 80 << 10, "{accept}: a piece of {} bytes", data.len());
+        bytes.extend_from_slice(&data);
+    }
+    if packed {
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).unwrap();
+        bytes = unpacked;
+    }
+    (bytes, in_pieces)
+}
+
 /// Otherwise a hundred lists that nobody reads would be a hundred copies of everything.
 #[tokio::test(start_paused = true)]
 async fn a_large_list_is_made_while_it_is_read() {
-    const OBJECTS: usize = 300;
+    const OBJECTS: usize = 700;
     let client = Client::admin(&server());
     for n in 0..OBJECTS {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{n:03}")}, "data": {"a": "x".repeat(2000)}});
         client.post(MAPS, &map).await.expect(201);
     }
-    for accept in ["", "gzip"] {
-        let request = Request::get(MAPS).header("accept-encoding", accept).body(Full::default()).unwrap();
-        let response = client.send(request).await;
-        let packed = response.headers().contains_key("content-encoding");
-        assert_eq!(packed, accept == "gzip");
-        let mut body = response.into_body();
-        let mut bytes = Vec::new();
-        let mut largest = 0;
-        while let Some(frame) = body.frame().await {
-            let data = frame.unwrap().into_data().unwrap();
-            largest = largest.max(data.len());
-            bytes.extend_from_slice(&data);
+    for (accept, kind, items, name) in [
+        ("application/json", "ConfigMapList", "items", "/metadata/name"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", "Table", "rows", "/object/metadata/name"),
+        (
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            "PartialObjectMetadataList",
+            "items",
+            "/metadata/name",
+        ),
+    ] {
+        for encoding in ["", "gzip"] {
+            let (bytes, in_pieces) = large_list(&client, accept, encoding).await;
+            assert!(in_pieces, "{accept}");
+            let list: Value = serde_json::from_slice(&bytes).unwrap();
+            let all = list[items].as_array().unwrap();
+            let named = |index: usize| all[index].pointer(name).and_then(Value::as_str).unwrap();
+            assert_eq!((all.len(), named(0), named(OBJECTS - 1)), (OBJECTS, "m000", "m699"), "{accept}");
+            assert_eq!(list["kind"], kind);
         }
-        assert!(largest < 80 << 10, "a piece of {largest} bytes");
-        if packed {
-            let mut unpacked = Vec::new();
-            flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut unpacked).unwrap();
-            bytes = unpacked;
-        }
-        let list: Value = serde_json::from_slice(&bytes).unwrap();
-        let names: Vec<&str> = list["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|item| item["metadata"]["name"].as_str().unwrap())
-            .collect();
-        assert_eq!((names.len(), names[0], names[OBJECTS - 1]), (OBJECTS, "m000", "m299"));
-        assert_eq!(list["kind"], "ConfigMapList");
     }
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let (plain, in_pieces) = large_list(&client, protobuf, "").await;
+    assert!(in_pieces);
+    let (unpacked, _) = large_list(&client, protobuf, "gzip").await;
+    assert_eq!(plain, unpacked);
+    // The magic number, the list's kind, the list with its length, no encoding, no content type.
+    let kind = plain[5] as usize;
+    let raw = &plain[6 + kind..plain.len() - 4];
+    assert_eq!((raw[0], plain.ends_with(&[0x1a, 0, 0x22, 0])), (0x12, true));
+    let size = raw[1..].iter().position(|byte| *byte < 0x80).unwrap() + 1;
+    let length = raw[1..=size].iter().rev().fold(0, |all, byte| all << 7 | usize::from(byte & 0x7f));
+    assert_eq!(length, raw.len() - 1 - size);
+    let text = String::from_utf8_lossy(&plain);
+    let names = (0..OBJECTS).filter(|n| text.contains(&format!("m{n:03}")));
+    assert_eq!(names.count(), OBJECTS);
 }
