@@ -6,13 +6,13 @@
 //! OpenAPI v2 has the same in one document (`v2`). Both are served as JSON or as protobuf (`v2_protobuf`, `v3_protobuf`).
 
 mod custom;
+mod kept;
 mod protobuf;
 mod v2;
 mod v2_protobuf;
 mod v3_protobuf;
 
-pub(crate) use self::v2::v2_json;
-pub(crate) use self::v2_protobuf::encode as v2_protobuf;
+pub(crate) use self::kept::KeptV2;
 pub(crate) use self::v3_protobuf::encode as v3_protobuf;
 
 use std::{
@@ -20,6 +20,8 @@ use std::{
     sync::Arc,
 };
 
+use self::v2::v2_json;
+use self::v2_protobuf::encode as v2_protobuf;
 use serde_json::{Map, Value, json};
 use setpoint_kinds::{Paths, Prose, REF_PREFIX, definition};
 

@@ -50,11 +50,13 @@ pub(crate) async fn answer(
             else {
                 return Ok(bare(406));
             };
-            let document = openapi::v2_json(&resources).await;
-            if media == "application/json" {
-                return tagged(headers, media, &document);
-            }
-            tagged_bytes(headers, openapi::V2_TYPE, openapi::v2_protobuf(&document))
+            let json = media == "application/json";
+            let (document, tag) = registry.openapi.get(&resources, !json).await;
+            let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
+            let media = if json { media } else { openapi::V2_TYPE };
+            let mut response = if known { bare(304) } else { respond(200, media, Body::from(document)) };
+            tag_with(&mut response, &tag)?;
+            Ok(response)
         }
         ["openapi", "v3"] => {
             let index = openapi::index(&resources).await.to_string();
@@ -201,23 +203,4 @@ fn tag_with(response: &mut Response<Body>, tag: &str) -> Result<()> {
     response.headers_mut().insert(ETAG, value);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     Ok(())
-}
-
-/// An answer that a client which has it already need not read again.
-fn tagged(headers: &HeaderMap, media: &'static str, document: &Value) -> Result<Response<Body>> {
-    tagged_bytes(headers, media, document.to_string().into_bytes())
-}
-
-fn tagged_bytes(headers: &HeaderMap, media: &'static str, document: Vec<u8>) -> Result<Response<Body>> {
-    let tag = discovery::etag(&document);
-    let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
-    let mut response = if known {
-        let mut unchanged = respond(304, media, Body::empty());
-        unchanged.headers_mut().remove(CONTENT_TYPE);
-        unchanged
-    } else {
-        respond(200, media, Body::from(Bytes::from(document)))
-    };
-    tag_with(&mut response, &tag)?;
-    Ok(response)
 }

@@ -40,6 +40,7 @@ use crate::admission::CompiledPolicies;
 use crate::catalog::{Catalog, Resource};
 use crate::custom;
 use crate::object::timestamp;
+use crate::openapi::KeptV2;
 use crate::status::{Result, Status};
 use crate::store::{Key, Store, Stored};
 use crate::webhooks;
@@ -75,6 +76,7 @@ pub(crate) struct Registry {
     pub(crate) charging: Mutex<()>,
     pub(crate) webhook_servers: webhooks::Servers,
     pub(crate) webhook_connections: webhooks::Pool,
+    pub(crate) openapi: KeptV2,
 }
 
 /// What depends on the cluster that the server is for.
@@ -143,6 +145,7 @@ impl Registry {
             charging: Mutex::default(),
             webhook_servers: webhooks::Servers::default(),
             webhook_connections: webhooks::Pool::default(),
+            openapi: KeptV2::default(),
         }
     }
 
