@@ -113,7 +113,8 @@ impl Asked {
         let request = match target {
             Target::Path(path) => {
                 // In a box: every request has a future with room for all of this.
-                let answer = paths::answer(&inner.registry, &parts.method, &path, &parts.headers, &query);
+                let (registry, tokens) = (&inner.registry, &inner.tokens);
+                let answer = paths::answer(registry, tokens, &parts.method, &path, &parts.headers, &query);
                 return Box::pin(answer).await;
             }
             Target::Resource(request) => request,

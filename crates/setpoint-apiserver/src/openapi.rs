@@ -1,4 +1,4 @@
-//! OpenAPI v3: an index and one document for each group version, for `kubectl explain`, and for clients that look up schemas or whether a
+//! OpenAPI v3: an index and one document for each group version, group and path of neither, for `kubectl explain`, and for clients that look up schemas or whether a
 //! parameter such as `fieldValidation` is known.
 //!
 //! The documents of built-in group versions are kube-apiserver's own, put together from the facts: schemas, their prose, and paths. Those of custom
@@ -40,40 +40,82 @@ pub(crate) const V3_TYPE_OLD: &str = "application/com.github.proto-openapi.spec.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
 
+/// The documents that are about no group and no version.
+const OTHERS: [&str; 5] = [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
+
 /// `/openapi/v3`: the paths of all documents; their URLs change with their content. Others have a turn after each: there may be thousands.
 pub(crate) async fn index(resources: &[Arc<Resource>]) -> Value {
     let mut paths = Map::new();
-    let versions: BTreeSet<_> = resources.iter().map(|r| (r.group.as_str(), r.version.as_str())).collect();
-    for (group, version) in versions {
+    for name in documents(resources) {
         tokio::task::yield_now().await;
-        let path = root(group, version);
-        let path = path.trim_start_matches('/');
-        let url = format!("/openapi/v3/{path}?hash={}", hash(resources, group, version));
-        paths.insert(path.to_owned(), json!({"serverRelativeURL": url}));
+        let Some(hash) = hash(resources, &name) else { continue };
+        let url = format!("/openapi/v3/{name}?hash={hash}");
+        paths.insert(name, json!({"serverRelativeURL": url}));
     }
     json!({"paths": paths})
 }
 
-/// Says which content the document of a group version has.
-pub(crate) fn hash(resources: &[Arc<Resource>], group: &str, version: &str) -> String {
-    // The facts never change while the process lives; custom resources do.
-    let own = resources.iter().filter(|r| r.group == group && r.version == version);
-    let content: Vec<_> = own
-        .map(|resource| match &resource.shape {
-            Shape::BuiltIn { kind, .. } => json!([setpoint_kinds::kubernetes_version(), kind.definition]),
-            Shape::Custom(custom) => {
-                let names = subresources(resource);
-                let names: Vec<_> = names.iter().map(|sub| sub.name).collect();
-                json!([resource.kind, resource.plural, resource.namespaced, names, custom.openapi])
-            }
-        })
-        .collect();
-    etag(Value::from(content).to_string().as_bytes()).trim_matches('"').to_owned()
+/// The names of all documents: of group versions, of built-in groups, and of what belongs to neither.
+fn documents(resources: &[Arc<Resource>]) -> BTreeSet<String> {
+    let built_in =
+        resources.iter().filter(|resource| resource.custom().is_none() && !resource.group.is_empty());
+    let groups = built_in.map(|resource| format!("apis/{}", resource.group));
+    let versions = resources.iter().map(|resource| root(&resource.group, &resource.version));
+    OTHERS.map(str::to_owned).into_iter().chain(groups).chain(versions).collect()
 }
 
-/// `/openapi/v3/api/v1` and `/openapi/v3/apis/GROUP/VERSION`; `None` if there is no such group version.
-pub(crate) fn document(resources: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
-    document_from(&Facts::unpack(), resources, group, version)
+/// What a document is about.
+enum Subject<'a> {
+    Version {
+        group: &'a str,
+        version: &'a str,
+    },
+    /// A built-in group as such, or none.
+    Path,
+}
+
+impl<'a> Subject<'a> {
+    /// What the document `api/v1`, `apis/GROUP/VERSION`, `apis/GROUP` or of another name is about; `None` if there is none.
+    fn of(resources: &[Arc<Resource>], name: &'a str) -> Option<Self> {
+        let parts: Vec<_> = name.split('/').collect();
+        let (group, version) = match parts.as_slice() {
+            ["api", version] => ("", *version),
+            ["apis", group, version] => (*group, *version),
+            ["apis", group] => {
+                let is = |resource: &&Arc<Resource>| resource.group == *group && resource.custom().is_none();
+                return resources.iter().find(is).filter(|_| !group.is_empty()).map(|_| Self::Path);
+            }
+            _ => return OTHERS.contains(&name).then_some(Self::Path),
+        };
+        let is = |resource: &Arc<Resource>| resource.group == group && resource.version == version;
+        resources.iter().any(is).then_some(Self::Version { group, version })
+    }
+}
+
+/// Says which content a document has; `None` if there is no such document.
+pub(crate) fn hash(resources: &[Arc<Resource>], name: &str) -> Option<String> {
+    // The facts never change while the process lives; custom resources do.
+    let content = match Subject::of(resources, name)? {
+        Subject::Path => json!([setpoint_kinds::kubernetes_version(), name]),
+        Subject::Version { group, version } => {
+            let own = resources.iter().filter(|r| r.group == group && r.version == version);
+            own.map(|resource| match &resource.shape {
+                Shape::BuiltIn { kind, .. } => json!([setpoint_kinds::kubernetes_version(), kind.definition]),
+                Shape::Custom(custom) => {
+                    let names = subresources(resource);
+                    let names: Vec<_> = names.iter().map(|sub| sub.name).collect();
+                    json!([resource.kind, resource.plural, resource.namespaced, names, custom.openapi])
+                }
+            })
+            .collect()
+        }
+    };
+    Some(etag(content.to_string().as_bytes()).trim_matches('"').to_owned())
+}
+
+/// `/openapi/v3/NAME`; `None` if there is no such document.
+pub(crate) fn document(resources: &[Arc<Resource>], name: &str) -> Option<Value> {
+    document_from(&Facts::unpack(), resources, name)
 }
 
 /// What lies in the facts compressed.
@@ -88,11 +130,14 @@ impl Facts {
     }
 }
 
-fn document_from(facts: &Facts, resources: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
+fn document_from(facts: &Facts, resources: &[Arc<Resource>], name: &str) -> Option<Value> {
+    let (group, version) = match Subject::of(resources, name)? {
+        Subject::Version { group, version } => (group, version),
+        Subject::Path => ("", "v1"),
+    };
     let own: Vec<_> = resources.iter().filter(|r| r.group == group && r.version == version).collect();
-    let first = own.first()?;
     let mut schemas = Schemas::new(group, version, &facts.prose);
-    let (title, release, paths) = if first.custom().is_some() {
+    let (title, release, paths) = if own.first().is_some_and(|first| first.custom().is_some()) {
         let mut paths = Map::new();
         for resource in own {
             custom::add_schemas(&mut schemas, resource);
@@ -100,15 +145,18 @@ fn document_from(facts: &Facts, resources: &[Arc<Resource>], group: &str, versio
         }
         ("Kubernetes CRD Swagger", "v0.1.0", Value::from(paths))
     } else {
-        ("Kubernetes", release(), facts.paths.of(group, version)?)
+        ("Kubernetes", release(), facts.paths.of(name)?)
     };
     schemas.add_references(&paths);
     let mut document = json!({
         "openapi": "3.0.0",
         "info": {"title": title, "version": release},
         "paths": paths,
-        "components": {"schemas": schemas.all},
+        "components": {},
     });
+    if !schemas.all.is_empty() {
+        document["components"]["schemas"] = json!(schemas.all);
+    }
     if title == "Kubernetes" {
         document["components"]["securitySchemes"] = json!({"BearerToken": {
             "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
@@ -123,9 +171,9 @@ fn release() -> &'static str {
     version.rsplit_once('.').map_or(version, |(release, _)| release)
 }
 
-/// `/api/v1` or `/apis/GROUP/VERSION`.
+/// `api/v1` or `apis/GROUP/VERSION`.
 fn root(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
 /// The schemas of a document: those that its paths refer to, and all that they refer to.
@@ -195,25 +243,27 @@ mod tests {
     async fn every_document_of_the_index_exists_and_is_closed_under_references() {
         let all = built_in();
         let index = index(&all).await;
-        for (path, _) in index["paths"].as_object().expect("paths") {
-            let (group, version) = match path.strip_prefix("apis/") {
-                Some(rest) => rest.split_once('/').expect("a group version"),
-                None => ("", path.strip_prefix("api/").expect("the core group")),
-            };
-            let document = document(&all, group, version).unwrap_or_else(|| panic!("{path}"));
-            let schemas = document["components"]["schemas"].as_object().expect("schemas");
+        let names: Vec<_> = index["paths"].as_object().expect("paths").keys().cloned().collect();
+        let facts = Paths::unpack();
+        assert_eq!(names, facts.documents().collect::<Vec<_>>());
+        for path in &names {
+            let document = document(&all, path).unwrap_or_else(|| panic!("{path}"));
+            let none = Map::new();
+            let schemas = document["components"]["schemas"].as_object().unwrap_or(&none);
             let text = document.to_string();
             for reference in text.split("\"#/components/schemas/").skip(1) {
                 let name = reference.split('"').next().expect("a name");
                 assert!(schemas.contains_key(name), "{path} lacks {name}");
             }
         }
-        assert_eq!(document(&all, "nope", "v1"), None);
+        for missing in ["apis/nope/v1", "apis/nope", "api/v2", "apis/", "", "nope"] {
+            assert_eq!(document(&all, missing), None, "{missing}");
+        }
     }
 
     #[test]
     fn what_kubectl_looks_for() {
-        let document = document(&built_in(), "apps", "v1").expect("apps/v1");
+        let document = document(&built_in(), "apis/apps/v1").expect("apps/v1");
         let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"]["patch"];
         assert_eq!(
             patch["x-kubernetes-group-version-kind"],

@@ -1,5 +1,6 @@
 //! Paths that are no resources: health, version, discovery, OpenAPI.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,20 +16,22 @@ use crate::registry::Registry;
 use crate::render::{Form, respond};
 use crate::request::Query;
 use crate::status::{Result, Status};
+use crate::tokens::{ISSUER, Tokens};
 
 /// Answers a request for a path that names no resource.
 pub(crate) async fn answer(
     registry: &Registry,
+    tokens: &Tokens,
     method: &Method,
     path: &str,
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Response<Body>> {
-    if !matches!(*method, Method::GET | Method::HEAD) {
-        return Err(Status::no_path());
-    }
     let resources = registry.catalog.all();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    if *method != Method::GET && only_read(&resources, &segments) {
+        return Err(Status::method_not_allowed());
+    }
     if let ["api" | "apis"] = segments[..]
         && let Some(answer) = aggregated(headers, query, &resources, segments[0] == "api")
     {
@@ -39,11 +42,12 @@ pub(crate) async fn answer(
             Ok(health(&segments, query))
         }
         ["version"] => {
-            let accept = accept(headers);
-            if !(accept.is_empty() || accepts(accept, "application/json")) {
-                return Err(Status::no_representation_but_json());
-            }
+            check_accept(headers, "application/json")?;
             Ok(Form::of_errors(headers, None).value(200, &discovery::version()))
+        }
+        [".well-known", "openid-configuration"] => of_issuer(headers, "application/json", &issuer()),
+        ["openid", "v1", "jwks"] => {
+            of_issuer(headers, "application/jwk-set+json", &tokens.key_set(&registry.store)?)
         }
         ["openapi", "v2"] => {
             let Some(media) = choose(headers, ["application/json", openapi::V2_TYPE, openapi::V2_TYPE_OLD])
@@ -62,14 +66,14 @@ pub(crate) async fn answer(
             let index = openapi::index(&resources).await.to_string();
             Ok(respond(200, "text/plain; charset=utf-8", Body::from(Bytes::from(index))))
         }
-        ["openapi", "v3", "api", version] => document(headers, query, path, &resources, ("", version)),
-        ["openapi", "v3", "apis", group, version] => {
-            document(headers, query, path, &resources, (group, version))
+        ["openapi", "v3", ..] => {
+            // As it is written: with a slash at its end it is another.
+            let name = path.trim_start_matches("/openapi/v3/");
+            document(headers, query, path, &resources, name)
         }
-        ["openapi", "v3", ..] => Ok(bare(404)),
         _ => {
             let found = match segments.as_slice() {
-                [] => Some(roots()),
+                [] => Some(roots(&resources)),
                 ["api"] => Some(discovery::legacy_versions()),
                 ["apis"] => Some(discovery::group_list(&resources)),
                 ["api", version] => discovery::resource_list(&resources, "", version),
@@ -93,8 +97,61 @@ pub(crate) async fn answer(
     }
 }
 
-fn roots() -> Value {
-    serde_json::json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
+/// How others may check the tokens of service accounts (OpenID Connect Discovery 1.0). Pods reach this server by the issuer's name.
+fn issuer() -> Value {
+    serde_json::json!({
+        "issuer": ISSUER,
+        "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    })
+}
+
+/// An answer about the issuer of tokens, which may be kept for an hour.
+fn of_issuer(headers: &HeaderMap, media: &'static str, document: &Value) -> Result<Response<Body>> {
+    check_accept(headers, media)?;
+    let mut response = respond(200, media, Body::from(Bytes::from(document.to_string())));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    Ok(response)
+}
+
+/// Whether upstream routes a path by its method; other paths that are no resources answer whatever the method is.
+fn only_read(resources: &[Arc<Resource>], segments: &[&str]) -> bool {
+    match segments {
+        ["api" | "version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
+        ["api", version] => *version == "v1",
+        ["apis", group, version] => {
+            let built_in = |one: &Arc<Resource>| {
+                one.custom().is_none() && one.group == *group && one.version == *version
+            };
+            resources.iter().any(built_in)
+        }
+        _ => false,
+    }
+}
+
+/// What this server has: discovery, its documents, and whether it is well.
+fn roots(resources: &[Arc<Resource>]) -> Value {
+    let own = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        "/openapi/v2",
+        "/openapi/v3",
+    ];
+    let others = ["/openid/v1/jwks", "/version"].into_iter().map(str::to_owned);
+    let health = ["/healthz", "/livez", "/readyz"]
+        .into_iter()
+        .flat_map(|path| [path.to_owned(), format!("{path}/ping")]);
+    let groups = resources.iter().filter(|resource| !resource.group.is_empty()).flat_map(|resource| {
+        let group = format!("/apis/{}", resource.group);
+        [format!("{group}/{}", resource.version), group]
+    });
+    let all = own.into_iter().map(str::to_owned).chain(others).chain(health).chain(groups);
+    serde_json::json!({"paths": all.collect::<BTreeSet<_>>()})
 }
 
 /// The server answers as soon as it exists, so that all its checks have passed.
@@ -125,6 +182,15 @@ fn aggregated(
 
 fn accept(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Refuses a client that takes nothing of the one media type that there is.
+fn check_accept(headers: &HeaderMap, media: &str) -> Result<()> {
+    let accept = accept(headers);
+    if accept.is_empty() || accepts(accept, media) {
+        return Ok(());
+    }
+    Err(Status::no_representation_but(media))
 }
 
 /// Whether an `Accept` header has a clause for a media type.
@@ -163,15 +229,12 @@ fn document(
     query: &Query,
     path: &str,
     resources: &[Arc<Resource>],
-    (group, version): (&str, &str),
+    name: &str,
 ) -> Result<Response<Body>> {
-    if !resources.iter().any(|resource| resource.group == group && resource.version == version) {
-        return Ok(bare(404));
-    }
+    let Some(hash) = openapi::hash(resources, name) else { return Ok(bare(404)) };
     let Some(media) = choose(headers, ["application/json", openapi::V3_TYPE, openapi::V3_TYPE_OLD]) else {
         return Ok(bare(406));
     };
-    let hash = openapi::hash(resources, group, version);
     let asked = query.get("hash");
     let tag = format!("\"{hash}\"");
     let known = headers.get(IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == tag.as_bytes());
@@ -184,7 +247,7 @@ fn document(
     } else if known {
         bare(304)
     } else {
-        let document = openapi::document(resources, group, version).ok_or_else(Status::no_path)?;
+        let document = openapi::document(resources, name).ok_or_else(Status::no_path)?;
         if media == "application/json" {
             respond(200, media, Body::from(Bytes::from(document.to_string())))
         } else {

@@ -249,8 +249,8 @@ impl Status {
     }
 
     /// The path has JSON only.
-    pub(crate) fn no_representation_but_json() -> Self {
-        Self::not_acceptable("406: Not Acceptable\n\nAvailable representations: application/json").generic()
+    pub(crate) fn no_representation_but(media: &str) -> Self {
+        Self::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {media}")).generic()
     }
 
     /// The content type is not one that the method of a built-in kind takes.

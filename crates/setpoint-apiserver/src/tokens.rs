@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::{Mutex, RwLock};
+use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
@@ -175,13 +176,24 @@ impl Tokens {
             "iss": ISSUER, "jti": identifier(&random()?), "kubernetes.io": kubernetes,
             "sub": format!("system:serviceaccount:{}:{name}", grant.namespace),
         });
-        let head = URL_SAFE_NO_PAD.encode(json!({"alg": "ES256", "typ": "JWT"}).to_string());
+        let key = self.key(store)?;
+        let head = json!({"alg": "ES256", "kid": key_id(key.public_key().as_ref())});
+        let head = URL_SAFE_NO_PAD.encode(head.to_string());
         let text = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
-        let signature = self
-            .key(store)?
+        let signature = key
             .sign(&SystemRandom::new(), text.as_bytes())
             .map_err(|_| Status::internal("a service account token could not be signed"))?;
         Ok((format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())), expires))
+    }
+
+    /// The key that checks the tokens of service accounts, as a set of JSON web keys (RFC 7517).
+    pub(crate) fn key_set(&self, store: &Store) -> Result<Value> {
+        let point = self.key(store)?.public_key().as_ref();
+        // A point of P-256 that is not compressed: a 4 and two numbers of 32 bytes.
+        let part = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
+        Ok(json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": key_id(point), "crv": "P-256", "alg": "ES256", "x": part(1), "y": part(33),
+        }]}))
     }
 
     /// Who a token belongs to; refused if it is wrong, expired, for others, or what it belongs to is gone.
@@ -271,6 +283,16 @@ fn account_of(claims: &Value, registry: &Registry) -> Option<Identity> {
         }
     }
     Some(identity)
+}
+
+/// The name of a key as upstream makes it: the digest of its public half as a `SubjectPublicKeyInfo` (`keyIDFromPublicKey`).
+fn key_id(point: &[u8]) -> String {
+    // What stands before a point of P-256 in DER: id-ecPublicKey, prime256v1, a string of 66 bytes.
+    const HEAD: [u8; 26] = [
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+        0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    ];
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, &[&HEAD, point].concat()))
 }
 
 /// The first half of such digits in the form of a UUID of version 4, as tokens are identified upstream.

@@ -68,11 +68,11 @@ get /apis/rbac.authorization.k8s.io/v1/clusterrolebindings clusterrolebindings.j
 get /apis/rbac.authorization.k8s.io/v1/roles roles.json
 get /apis/rbac.authorization.k8s.io/v1/rolebindings rolebindings.json
 get /openapi/v3 index.json
-# Every `"path":{"serverRelativeURL"` key of the index that names a group version.
-tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\(apis\{0,1\}\/[^"]*\)":.*/\1/p' | while read -r path; do
+# Every `"path":{"serverRelativeURL"` key of the index. Those of group versions have resources.
+tr '{,' '\n\n' <"$out/index.json" | sed -n 's/^ *"\([^"]*\)":$/\1/p' | grep -v '^paths$' | while read -r path; do
+    get "/openapi/v3/$path" "openapi-$(echo "$path" | tr / _).json"
     case $path in
         api/v1 | apis/*/*)
-            get "/openapi/v3/$path" "openapi-$(echo "$path" | tr / _).json"
             get "/$path" list.json
             # A resource for each line; those that can be listed tell the columns of their tables.
             (tr -d '\n' <"$out/list.json" | tr '{' '\n'; echo) | sed -n '/"list"/s/.*"name": *"\([^"\/]*\)".*/\1/p' | while read -r plural; do

@@ -101,16 +101,16 @@ fn compressed(lines: impl Iterator<Item = (String, Value)>) -> Result<Vec<u8>, F
     Ok(encoder.finish()?)
 }
 
-/// The paths of the OpenAPI documents, compressed: a line for each document, `group/version<TAB>JSON`, sorted. The first line, without a name, has all
-/// parameters; operations refer to them by number.
+/// The paths of the OpenAPI documents, compressed: a line for each document, `apis/group/version<TAB>JSON`, sorted; the names are those of the index. The
+/// first line, without a name, has all parameters; operations refer to them by number.
 fn paths(documents: &Path) -> Result<Vec<u8>, Failure> {
     let (mut known, mut lines) = (Vec::<Value>::new(), BTreeMap::new());
     for mut document in openapi(documents)? {
         let mut paths = document["paths"].take();
         let mut name = String::new();
         for (path, operations) in paths.as_object_mut().into_iter().flatten() {
-            if name.is_empty() || path.len() < name.len() {
-                name = path.trim_matches('/').trim_start_matches("apis/").replace("api/", "/");
+            if name.is_empty() || path.trim_matches('/').len() < name.len() {
+                path.trim_matches('/').clone_into(&mut name);
             }
             for (method, operation) in operations.as_object_mut().into_iter().flatten() {
                 let list =
@@ -447,7 +447,7 @@ fn kind(
     Ok(line)
 }
 
-/// The OpenAPI documents of all group versions but those of the aggregation layer, in the order of their names.
+/// The OpenAPI documents of the index but those of the aggregation layer, in the order of their names.
 fn openapi(documents: &Path) -> Result<Vec<Value>, Failure> {
     let mut files: Vec<_> = fs::read_dir(documents)?.collect::<Result<_, _>>()?;
     files.sort_by_key(std::fs::DirEntry::file_name);
@@ -463,9 +463,7 @@ fn openapi(documents: &Path) -> Result<Vec<Value>, Failure> {
 fn definitions(documents: &Path) -> Result<BTreeMap<String, Value>, Failure> {
     let mut all = BTreeMap::<String, Value>::new();
     for document in openapi(documents)? {
-        let schemas =
-            document["components"]["schemas"].as_object().ok_or("an OpenAPI document without schemas")?;
-        for (definition, schema) in schemas {
+        for (definition, schema) in document["components"]["schemas"].as_object().into_iter().flatten() {
             let schema = without_prose(schema);
             match all.get_mut(definition) {
                 Some(known) => merge(definition, known, schema)?,

@@ -38,7 +38,7 @@ impl Prose {
     }
 }
 
-/// The paths of the OpenAPI documents of all built-in group versions, unpacked: about 1 MB. Hold it only while a document is made.
+/// The paths of the OpenAPI documents that the index names without custom resources, unpacked: about 1 MB. Hold it only while a document is made.
 #[derive(Debug)]
 pub struct Paths(String);
 
@@ -48,10 +48,11 @@ impl Paths {
         Self(unpacked(PATHS))
     }
 
-    /// The `paths` of the OpenAPI v3 document of a group version; `None` for one that is not built in.
-    pub fn of(&self, group: &str, version: &str) -> Option<Value> {
+    /// The `paths` of the OpenAPI v3 document of this name in the index, such as `api/v1`, `apis/apps/v1`, `apis/apps` or `version`; `None` for one that
+    /// is not built in.
+    pub fn of(&self, document: &str) -> Option<Value> {
         let parameters = self.parameters();
-        let (_, text) = find(&self.0, &format!("{group}/{version}"))?;
+        let (_, text) = find(&self.0, document).filter(|_| !document.is_empty())?;
         let mut paths: Value = serde_json::from_str(text).ok()?;
         for operations in paths.as_object_mut()?.values_mut() {
             for (method, operation) in operations.as_object_mut().into_iter().flatten() {
@@ -64,6 +65,12 @@ impl Paths {
             }
         }
         Some(paths)
+    }
+
+    /// The names of all documents, sorted.
+    pub fn documents(&self) -> impl Iterator<Item = &str> {
+        let names = self.0.lines().filter_map(|line| line.split_once('\t'));
+        names.map(|(name, _)| name).filter(|name| !name.is_empty())
     }
 
     /// All parameters of operations.
@@ -107,14 +114,18 @@ mod tests {
     fn every_group_version_has_paths() {
         let paths = Paths::unpack();
         for kind in crate::kinds() {
-            let all = paths.of(kind.group, kind.version).unwrap_or_else(|| panic!("{}", kind.api_version()));
-            let root =
-                if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
-            assert!(all.get(format!("{root}/{}/", kind.version)).is_some(), "{}", kind.api_version());
+            let root = if kind.group.is_empty() { "api".to_owned() } else { format!("apis/{}", kind.group) };
+            let name = format!("{root}/{}", kind.version);
+            assert!(paths.documents().any(|known| known == name), "{name}");
+            let all = paths.of(&name).unwrap_or_else(|| panic!("{name}"));
+            assert!(all.get(format!("/{name}/")).is_some(), "{name}");
+            let group = paths.of(&root).unwrap_or_else(|| panic!("{root}"));
+            assert!(group.get(format!("/{root}/")).is_some(), "{root}");
         }
-        let pods = &paths.of("", "v1").expect("core")["/api/v1/namespaces/{namespace}/pods"];
+        let pods = &paths.of("api/v1").expect("core")["/api/v1/namespaces/{namespace}/pods"];
         assert_eq!(pods["parameters"][0]["name"], "namespace");
-        assert_eq!(paths.of("example.com", "v1"), None);
+        assert_eq!(paths.of("apis/example.com/v1"), None);
+        assert_eq!(paths.of(""), None);
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn complete(schema: &mut Value) {
 /// Adds the paths of a custom resource; `known` has the parameters that operations of all kinds have.
 pub(super) fn add_paths(paths: &mut Map<String, Value>, known: &[Value], resource: &Resource) {
     let paths_of = PathsOf { resource, known, schema: name(resource) };
-    let base = root(&resource.group, &resource.version);
+    let base = format!("/{}", root(&resource.group, &resource.version));
     let plural = &resource.plural;
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let list = |parameters: &[&str]| paths_of.operation("list", "", parameters);

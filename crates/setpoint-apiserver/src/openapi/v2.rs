@@ -1,21 +1,20 @@
 //! OpenAPI v2 from the documents of v3: one document for all group versions.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use setpoint_kinds::REF_PREFIX;
 
-use super::{Facts, document_from, release};
+use super::{Facts, document_from, documents, release};
 use crate::catalog::Resource;
 
 /// `/openapi/v2` as JSON. Others have a turn after each group version: there may be thousands of definitions.
 pub(crate) async fn v2_json(resources: &[Arc<Resource>]) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    let versions: BTreeSet<_> = resources.iter().map(|r| (r.group.as_str(), r.version.as_str())).collect();
     let facts = Facts::unpack();
-    for (group, version) in versions {
+    for name in documents(resources) {
         tokio::task::yield_now().await;
-        let Some(mut document) = document_from(&facts, resources, group, version) else { continue };
+        let Some(mut document) = document_from(&facts, resources, &name) else { continue };
         if let Value::Object(schemas) = document["components"]["schemas"].take() {
             for (name, schema) in schemas {
                 let schema = schema_of(schema);
@@ -26,7 +25,10 @@ pub(crate) async fn v2_json(resources: &[Arc<Resource>]) -> Value {
             }
         }
         if let Value::Object(all) = document["paths"].take() {
-            paths.extend(all.into_iter().map(|(path, item)| (path, path_item(item))));
+            paths.extend(all.into_iter().map(|(path, item)| {
+                let item = path_item(item, &name);
+                (path, item)
+            }));
         }
     }
     json!({
@@ -91,11 +93,11 @@ fn schema_of(schema: Value) -> Value {
     out.into()
 }
 
-fn path_item(item: Value) -> Value {
+fn path_item(item: Value, document: &str) -> Value {
     let Value::Object(operations) = item else { return item };
     let item = operations.into_iter().map(|(method, value)| match method.as_str() {
         "parameters" => (method, parameters(value)),
-        _ => (method, operation(value)),
+        _ => (method, operation(value, document)),
     });
     item.collect::<Map<_, _>>().into()
 }
@@ -113,10 +115,25 @@ fn parameters(list: Value) -> Value {
     list.into_iter().map(plain).collect()
 }
 
-fn operation(operation: Value) -> Value {
+/// The media types of some content, in the order in which upstream registers them.
+fn media(content: &Value) -> Vec<String> {
+    const ORDER: [&str; 8] = [
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+        "application/json;stream=watch",
+        "application/vnd.kubernetes.protobuf;stream=watch",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ];
+    let mut all: Vec<_> = content.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    all.sort_by_key(|media| ORDER.iter().position(|known| known == media).unwrap_or(ORDER.len()));
+    all
+}
+
+fn operation(operation: Value, document: &str) -> Value {
     let Value::Object(mut fields) = operation else { return operation };
-    let media =
-        |content: &Value| content.as_object().into_iter().flat_map(Map::keys).cloned().collect::<Vec<_>>();
     let mut all = Vec::new();
     let body = fields.remove("requestBody");
     let mut consumes = vec!["*/*".to_owned()];
@@ -152,7 +169,12 @@ fn operation(operation: Value) -> Value {
             }
         }
     }
-    fields.insert("consumes".to_owned(), consumes.into());
+    // What is about no version says so by what it gives; what is about tokens says nothing.
+    match document.split('/').collect::<Vec<_>>()[..] {
+        [".well-known" | "openid", ..] => {}
+        [_] | ["apis", _] => drop(fields.insert("consumes".to_owned(), produces.clone().into())),
+        _ => drop(fields.insert("consumes".to_owned(), consumes.into())),
+    }
     fields.insert("produces".to_owned(), produces.into());
     fields.insert("schemes".to_owned(), json!(["https"]));
     fields.into()
