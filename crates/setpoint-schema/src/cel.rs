@@ -5,7 +5,9 @@ mod check;
 mod complexity;
 mod cost;
 mod estimate;
+mod metered;
 mod parse;
+mod patterns;
 pub mod policy;
 mod rule;
 mod select;
@@ -23,7 +25,7 @@ use kube_cel::{
 use serde_json::Value;
 
 use self::parse::parse;
-use self::rule::Rule;
+use self::rule::{Rule, Run};
 pub use self::value::is_reserved;
 use crate::{
     field_error::{ErrorKind, FieldError, FieldPath},
@@ -37,7 +39,11 @@ fn functions() -> Context<'static> {
     let mut context = Context::default().with_all();
     context
         .add_function(any_order::EQUAL, |one: cel::Value, other: cel::Value| any_order::equal(&one, &other));
+    context.add_function("matches", |This(text): This<Arc<String>>, pattern: Arc<String>| {
+        patterns::matches(&text, &pattern)
+    });
     context.add_function("lists.range", |count: i64| range(count));
+    context.add_function("dyn", |value: cel::Value| Ok::<_, cel::ExecutionError>(value));
     context.add_function("type", |This(value): This<cel::Value>| type_name(&value).to_owned());
     for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
         context.add_variable_from_value(name, cel::Value::String(Arc::new(name.to_owned())));
@@ -141,13 +147,11 @@ impl Rules {
     /// same item of a list map. Other rules do not run on values that did not change, so that a stored object that
     /// breaks a newer rule can still be updated (upstream: ratcheting).
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+        let mut run = Run::new();
         if !self.is_empty() {
-            with_stack(|| {
-                walk(&self.root, &self.schema, new, old, &FieldPath::root(), &CONTEXT, &mut errors);
-            });
+            with_stack(|| walk(&self.root, &self.schema, new, old, &FieldPath::root(), &CONTEXT, &mut run));
         }
-        errors
+        run.errors
     }
 
     /// Evaluates the rules after schema validation has found `errors`, and adds to them. Values that are missing, of a
@@ -250,14 +254,17 @@ fn walk(
     old: Option<&Value>,
     path: &FieldPath,
     context: &Context<'_>,
-    errors: &mut Vec<FieldError>,
+    run: &mut Run,
 ) {
-    if new.is_null() {
+    if new.is_null() || run.is_over {
         return;
     }
     let old = old.filter(|old| !old.is_null());
     if !level.rules.is_empty() {
-        rule::evaluate(&level.rules, schema, new, old, path, context, errors);
+        rule::evaluate(&level.rules, schema, new, old, path, context, run);
+        if run.is_over {
+            return;
+        }
     }
     match new {
         Value::Object(fields) => {
@@ -266,12 +273,12 @@ fn walk(
                 match (schema.node.properties.get(name), &schema.node.additional) {
                     (Some(child), _) => {
                         if let Some(below) = level.properties.get(name) {
-                            walk(below, child.schema(), value, old, &path.child(name), context, errors);
+                            walk(below, child.schema(), value, old, &path.child(name), context, run);
                         }
                     }
                     (None, Additional::Schema(child)) => {
                         if let Some(below) = &level.additional {
-                            walk(below, child.schema(), value, old, &path.key(name), context, errors);
+                            walk(below, child.schema(), value, old, &path.key(name), context, run);
                         }
                     }
                     _ => {}
@@ -282,7 +289,7 @@ fn walk(
             let Some(below) = &level.items else { return };
             for (index, item) in items.iter().enumerate() {
                 let old = schema.same_item(item, old);
-                walk(below, schema.item(), item, old, &path.index(index), context, errors);
+                walk(below, schema.item(), item, old, &path.index(index), context, run);
             }
         }
         _ => {}

@@ -31,7 +31,13 @@ fn is_versioned(object: &Value) -> bool {
 
 impl Registry {
     /// Creates an object from the body of a POST. `place.name` is empty, or must be that of the object.
-    pub(crate) async fn create(&self, place: &Place, body: Value, options: &WriteOptions) -> Result<Written> {
+    pub(crate) async fn create(
+        &self,
+        place: &Place,
+        mut body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written> {
+        check_kind(&place.resource, &mut body)?;
         if is_versioned(&body) {
             return Err(Status::unknown(VERSIONED));
         }

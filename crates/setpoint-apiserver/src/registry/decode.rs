@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::catalog::Resource;
 use crate::protobuf;
@@ -56,9 +56,11 @@ pub(crate) fn parse_object(
 ) -> Result<(Value, Vec<String>)> {
     let media = media_type(headers);
     if media == protobuf::MEDIA_TYPE && resource.custom().is_none() {
-        return protobuf::decode(body).map(|object| (object, Vec::new())).map_err(|error| {
-            let why = said(body, &error);
-            unrecognized(resource, &why, body)
+        return protobuf::decode(body).map(|object| (object, Vec::new())).map_err(|error| match error {
+            protobuf::DecodeError::Kind { api_version, kind } => {
+                another_kind(&resource.group, &resource.kind, &api_version, &kind)
+            }
+            error => unrecognized(resource, &said(body, &error), body),
         });
     }
     if media == "application/yaml" {
@@ -184,14 +186,60 @@ pub(super) fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> 
     Ok(())
 }
 
+/// Refuses a body that an update does not begin with: one of another built-in kind, or of another version of a custom resource.
+pub(super) fn check_decoded(resource: &Resource, object: &Value) -> Result<()> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let mut own = json!({"apiVersion": text("apiVersion"), "kind": text("kind")});
+    if resource.custom().is_some() && !text("kind").is_empty() {
+        own["kind"] = resource.kind.as_str().into();
+    }
+    check_kind(resource, &mut own)
+}
+
 /// Says that a body is not of the built-in kind that its path names, as Go's scheme words it.
 pub(crate) fn another_kind(wanted_group: &str, wanted: &str, api_version: &str, kind: &str) -> Status {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let why = match setpoint_kinds::by_kind(group, version, kind) {
-        Some(_) => unknown_conversion(version, kind, wanted_group, wanted),
-        None => unregistered(api_version, kind),
+    let why = if is_registered(group, version, kind) {
+        unknown_conversion(version, kind, wanted_group, wanted)
+    } else {
+        unregistered(api_version, kind)
     };
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}"))
+}
+
+/// Whether Go's scheme has a kind: those of resources and of their lists, options and events in each group version, and some others.
+fn is_registered(group: &str, version: &str, kind: &str) -> bool {
+    let known = |kind: &str| setpoint_kinds::by_kind(group, version, kind).is_some();
+    if known(kind) || kind.strip_suffix("List").is_some_and(known) {
+        return true;
+    }
+    match kind {
+        "CreateOptions" | "DeleteOptions" | "GetOptions" | "ListOptions" | "PatchOptions"
+        | "UpdateOptions" | "WatchEvent" => {
+            setpoint_kinds::kinds().iter().any(|kind| kind.group == group && kind.version == version)
+        }
+        "APIGroup"
+        | "APIGroupList"
+        | "APIResourceList"
+        | "APIVersions"
+        | "Binding"
+        | "List"
+        | "NodeProxyOptions"
+        | "PodAttachOptions"
+        | "PodExecOptions"
+        | "PodLogOptions"
+        | "PodPortForwardOptions"
+        | "PodProxyOptions"
+        | "PodStatusResult"
+        | "RangeAllocation"
+        | "SerializedReference"
+        | "ServiceProxyOptions"
+        | "Status" => (group, version) == ("", "v1"),
+        "Scale" => (group, version) == ("autoscaling", "v1"),
+        "Eviction" => (group, version) == ("policy", "v1"),
+        "TokenRequest" => (group, version) == ("authentication.k8s.io", "v1"),
+        _ => false,
+    }
 }
 
 /// Why an object of one built-in kind is not taken as one of another.

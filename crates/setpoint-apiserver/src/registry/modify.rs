@@ -7,7 +7,7 @@ use setpoint_schema::FieldPath;
 use setpoint_schema::managed::{self, keep_times};
 
 use super::conversion::by_webhook;
-use super::decode::check_kind;
+use super::decode::{check_decoded, check_kind};
 use super::definitions::note_storage_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
 use super::shape::{check, clean, complete, refuse_misfit, served, storage_form};
@@ -37,6 +37,9 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Written> {
+        if matches!(subresource, "" | "status") {
+            check_decoded(&place.resource, &body)?;
+        }
         if subresource.is_empty() {
             refuse_misfit(&place.resource, &body)?;
         }
@@ -108,6 +111,10 @@ impl Registry {
                 if resource.custom().is_some() {
                     emptied = managed::emptied(&resource.schema(), &new, &intent);
                 }
+            }
+            if resource.custom().is_some() && new["kind"] != resource.kind.as_str() {
+                // Upstream looks at the kind of a custom resource when it validates it.
+                check_version(place, &new, old)?;
             }
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;

@@ -126,6 +126,7 @@ impl Registry {
     ) -> Result<Written> {
         require_manager(options)?;
         check_type(&place.resource, intent)?;
+        refuse_other_type(&place.resource, intent)?;
         if !intent.meta("name").is_empty() && intent.meta("name") != place.name {
             return Err(Status::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
@@ -168,6 +169,17 @@ impl Registry {
         meta_mut(&mut object).remove("resourceVersion");
         self.create_tracked(place, object, options, Tracked::Done).await
     }
+}
+
+/// What is applied to a custom resource must be of its kind, whatever else it is.
+fn refuse_other_type(resource: &Resource, intent: &Value) -> Result<()> {
+    let text = |key: &str| intent[key].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if resource.custom().is_none() || (version == resource.api_version() && kind == resource.kind) {
+        return Ok(());
+    }
+    let slash = if version.contains('/') { "" } else { "/" };
+    Err(Status::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")))
 }
 
 /// Why an apply was refused.

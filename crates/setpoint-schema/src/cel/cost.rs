@@ -1,22 +1,15 @@
-//! What a rule costs at most for a given object, reckoned before it runs, since nothing can stop one that runs.
+//! How many steps the interpreter takes at most for an expression, reckoned before it runs, since nothing can stop one that runs.
 //!
-//! The unit is about one step of the interpreter, which copies what functions are given: a call costs as much as
-//! its arguments are large. Upstream counts costs while a rule runs (`PerCallLimit`).
+//! It copies what functions are given: a call takes as many steps as its arguments are large. What may take many is counted while it
+//! runs ([`super::metered`]).
 
 use std::collections::BTreeMap;
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
-use super::{MAX_RANGE, value::escape};
+use super::{MAX_RANGE, metered::SMALL, value::escape};
 
-/// The most that a rule may cost: seconds of work.
-pub(super) const LIMIT: f64 = 25e6;
-/// The most that the expressions of one policy may cost together: as many times that of one as upstream has it
-/// (`RuntimeCELCostBudget` to `PerCallLimit`).
-pub(super) const BUDGET: f64 = 10.0 * LIMIT;
-/// What asking an authorizer costs (upstream: 350,000 of the 1,000,000 that `PerCallLimit` allows).
-const AUTHORIZATION: f64 = 0.35 * LIMIT;
 /// The most that any value in between may weigh, so that it fits into memory.
 const HEAVIEST: f64 = 8e6;
 /// What a byte of a string costs, as upstream has it (`StringTraversalCostFactor`).
@@ -142,7 +135,7 @@ impl Known<'_> {
 
 pub(super) type Scope<'v> = BTreeMap<String, Known<'v>>;
 
-/// What `expression` costs at most where `self` and `oldSelf` are these.
+/// How many steps `expression` takes at most where `self` and `oldSelf` are these.
 pub(super) fn reckon(expression: &IdedExpr, new: &Value, old: Option<&Value>) -> f64 {
     let mut scope = Scope::new();
     scope.insert("self".into(), Known::OneOf(vec![new]));
@@ -150,7 +143,7 @@ pub(super) fn reckon(expression: &IdedExpr, new: &Value, old: Option<&Value>) ->
     reckon_in(expression, &scope).0
 }
 
-/// What `expression` costs at most where names stand for what `scope` says, and what is known of its value.
+/// How many steps `expression` takes at most where names stand for what `scope` says, and what is known of its value.
 pub(super) fn reckon_in<'v>(expression: &IdedExpr, scope: &Scope<'v>) -> (f64, Known<'v>) {
     let mut reckoning = Reckoning { times: 1.0, cost: 0.0 };
     let known = reckoning.visit(expression, scope);
@@ -171,7 +164,7 @@ impl Reckoning {
 
     fn visit<'v>(&mut self, expression: &IdedExpr, scope: &Scope<'v>) -> Known<'v> {
         self.charge(1.0);
-        if self.cost > LIMIT {
+        if self.cost > SMALL {
             return Known::SMALL;
         }
         let known = match &expression.expr {
@@ -211,9 +204,10 @@ impl Reckoning {
     }
 
     fn call<'v>(&mut self, call: &CallExpr, scope: &Scope<'v>) -> Known<'v> {
+        let (name, target) = super::parse::called(call);
         let operands: Vec<_> =
-            call.target.as_deref().into_iter().chain(&call.args).map(|one| self.visit(one, scope)).collect();
-        match (call.func_name.as_str(), operands.as_slice()) {
+            target.into_iter().chain(&call.args).map(|one| self.visit(one, scope)).collect();
+        match (name.as_ref(), operands.as_slice()) {
             ("_[_]" | "_[?_]", [operand, _]) => return operand.element(),
             ("value", [operand]) => return operand.clone(),
             ("_&&_" | "_||_" | "!_" | "-_", _) => return Known::SMALL,
@@ -223,7 +217,7 @@ impl Reckoning {
         let sizes: Vec<Size> = operands.iter().map(Known::size).collect();
         let sum = sizes.iter().fold(Size::default(), |sum, size| sum.and(*size));
         // Most functions look at, or copy, all that they are given.
-        let (cost, result) = match (call.func_name.as_str(), sizes.as_slice()) {
+        let (cost, result) = match (name.as_ref(), sizes.as_slice()) {
             ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", [one, other]) => {
                 (one.weight().min(other.weight()), Size::SMALL)
             }
@@ -247,8 +241,8 @@ impl Reckoning {
             ("sets.contains" | "sets.equivalent" | "sets.intersects", [one, other]) => {
                 (one.nodes * other.weight() + other.nodes * one.weight(), Size::SMALL)
             }
-            // `authorizer.….check(verb)`; no other function is called so.
-            ("check", [_, _]) => (AUTHORIZATION, Size::SMALL),
+            // `authorizer.….check(verb)`; no other function is called so. It is counted whenever it runs.
+            ("check", [_, _]) => (f64::INFINITY, Size::SMALL),
             ("lists.range", _) => (length(MAX_RANGE), Size { nodes: length(MAX_RANGE), bytes: 0.0 }),
             (
                 "@in" | "size" | "contains" | "startsWith" | "endsWith" | "int" | "uint" | "double" | "type"

@@ -1,8 +1,10 @@
 //! From text to expression trees.
 
+use std::borrow::Cow;
+
 use kube_cel::cel::{
     ParseErrors,
-    common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr, operators},
+    common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, operators},
     parser::Parser,
 };
 
@@ -12,6 +14,20 @@ pub(super) fn parse(text: &str) -> Result<IdedExpr, ParseErrors> {
     select_by_index(&mut expression);
     Ok(expression)
 }
+
+/// The name of the function that is called, such as `size` or `sets.contains`, and what it is called on.
+pub(super) fn called(call: &CallExpr) -> (Cow<'_, str>, Option<&IdedExpr>) {
+    match call.target.as_deref() {
+        Some(IdedExpr { expr: Expr::Ident(library), .. }) if LIBRARIES.contains(&library.as_str()) => {
+            (format!("{library}.{}", call.func_name).into(), None)
+        }
+        target => (call.func_name.as_str().into(), target),
+    }
+}
+
+/// What names of functions begin with.
+const LIBRARIES: [&str; 10] =
+    ["base64", "cidr", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
 
 /// `a.?b` as `a[?'b']`: the interpreter fails where an optional field is not there.
 fn select_by_index(expression: &mut IdedExpr) {

@@ -7,11 +7,9 @@
 //! ```
 
 mod authorizer;
-mod branches;
 mod construct;
 mod variables;
 
-use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 
 use kube_cel::cel::{
@@ -22,7 +20,7 @@ use kube_cel::cel::{
 use serde_json::{Value, json};
 
 use self::variables::Lazy;
-use super::{check, complexity, cost, functions, select, with_stack};
+use super::{check, complexity, cost, functions, metered, select, with_stack};
 use crate::schema::{Schema, Type};
 
 pub use self::authorizer::{Authorizer, Check, Decision};
@@ -255,21 +253,18 @@ impl<'a> Scope<'a> {
         }
         for (name, expression) in self.variables {
             let (cost, of) = with_stack(|| cost::reckon_in(&expression.parsed, &known));
-            // Reckoning ends at the limit. A side that is not taken may be why; then nothing is known of what the other one gives.
-            let of = if cost > cost::LIMIT { cost::Known::UNBOUNDED } else { of };
+            // Reckoning ends there. A side that is not taken may be why; then nothing is known of what the other one gives.
+            let of = if cost > metered::SMALL { cost::Known::UNBOUNDED } else { of };
             known.insert(variables::alias(name), of);
         }
         let lazy = Lazy::new(&context, self.variables, &known);
-        work(&Evaluation { lazy: &lazy, known: &known, spent: Cell::new(0.0) })
+        work(&Evaluation { lazy: &lazy })
     }
 }
 
 /// Evaluates expressions in a scope.
 pub struct Evaluation<'a> {
     lazy: &'a Lazy<'a>,
-    known: &'a cost::Scope<'a>,
-    /// What the expressions so far have cost together.
-    spent: Cell<f64>,
 }
 
 impl Evaluation<'_> {
@@ -278,26 +273,19 @@ impl Evaluation<'_> {
     /// # Errors
     /// Why there is none, as cel-go words it.
     pub fn run(&self, expression: &Expression) -> Result<Value, String> {
-        with_stack(|| {
-            let cost = branches::reckon(expression, self.known, self.lazy);
-            self.spent.set(self.spent.get() + cost.min(cost::LIMIT));
-            if cost > cost::LIMIT {
-                return Err(TOO_COSTLY.to_owned());
-            }
-            self.lazy.run(&expression.runs).and_then(|value| to_json(&value))
-        })
+        with_stack(|| self.lazy.run(expression).and_then(|value| to_json(&value)))
     }
 
     /// Whether the expressions that were run have used up what all of a policy may cost: [`OUT_OF_BUDGET`].
     pub fn is_exhausted(&self) -> bool {
-        self.spent.get() > cost::BUDGET
+        self.lazy.spent() > metered::BUDGET
     }
 }
 
 /// What is said of an expression that costs too much.
 const TOO_COSTLY: &str = "operation cancelled: actual cost limit exceeded";
 
-/// What is said when the budget of all expressions of a policy is used up.
+/// What is said when the budget of all expressions of a policy, or of all rules about an object, is used up.
 pub const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use kube_cel::cel::{self, Context, ExecutionError, IdedExpr, objects::OptionalValue};
 use serde_json::Value;
 
-use super::{CONTEXT, RuleError, check, complexity, cost, value::to_cel};
+use super::{
+    CONTEXT, RuleError, check, complexity, cost,
+    metered::{self, Stopped},
+    policy::OUT_OF_BUDGET,
+    value::to_cel,
+};
 use crate::{
     field_error::{FieldError, FieldPath},
     schema::{Schema, Type},
@@ -103,14 +108,16 @@ impl Rule {
         self.message.as_deref().unwrap_or(&self.text)
     }
 
-    fn failure(&self, new: &Value, old: Option<&Value>, context: &Context<'_>) -> String {
-        let program = self.message_program.as_ref();
-        let program = program.filter(|program| cost::reckon(program, new, old) <= cost::LIMIT);
-        let message = program.and_then(|program| match cel::Value::resolve(program, context) {
-            Ok(cel::Value::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
-                Some(text.trim().to_owned())
+    fn failure(&self, new: &Value, old: Option<&Value>, context: &Context<'_>, run: &mut Run) -> String {
+        let message = self.message_program.as_ref().and_then(|program| {
+            let (value, cost) = metered::evaluate(program, context, cost::reckon(program, new, old));
+            run.left = run.left.saturating_sub(cost);
+            match value {
+                Ok(cel::Value::String(text)) if !text.trim().is_empty() && !text.contains('\n') => {
+                    Some(text.trim().to_owned())
+                }
+                _ => None,
             }
-            _ => None,
         });
         message.or_else(|| self.message.clone()).unwrap_or_else(|| format!("failed rule: {}", self.text))
     }
@@ -121,6 +128,21 @@ fn normalise(path: &str) -> String {
     path.trim_start_matches('.').replace("['", "[").replace("']", "]")
 }
 
+/// What evaluating the rules of one object came to so far.
+pub(super) struct Run {
+    pub(super) errors: Vec<FieldError>,
+    /// What the rules that are left may cost.
+    left: u64,
+    /// Whether no more rules are run.
+    pub(super) is_over: bool,
+}
+
+impl Run {
+    pub(super) fn new() -> Self {
+        Self { errors: Vec::new(), left: metered::BUDGET, is_over: false }
+    }
+}
+
 /// Evaluates the rules of one value.
 pub(super) fn evaluate(
     rules: &[Rule],
@@ -129,8 +151,13 @@ pub(super) fn evaluate(
     old: Option<&Value>,
     path: &FieldPath,
     context: &Context<'_>,
-    errors: &mut Vec<FieldError>,
+    run: &mut Run,
 ) {
+    if run.left == 0 {
+        run.errors.push(broken(schema, path, OUT_OF_BUDGET.to_owned()));
+        run.is_over = true;
+        return;
+    }
     let unchanged = old == Some(new);
     let mut scope = context.new_inner_scope();
     scope.add_variable_from_value("self", to_cel(schema, new));
@@ -138,11 +165,6 @@ pub(super) fn evaluate(
     for rule in rules {
         if rule.is_transition && old.is_none() && !rule.optional_old_self {
             continue;
-        }
-        if cost::reckon(&rule.program, new, old) > cost::LIMIT {
-            let why = "no further validation rules will be run due to call cost exceeds limit for rule";
-            errors.push(broken(schema, path, format!("{why}: {}", rule.name())));
-            return;
         }
         let mut scope = scope.new_inner_scope();
         match &old_value {
@@ -153,19 +175,33 @@ pub(super) fn evaluate(
             Some(old) => scope.add_variable_from_value("oldSelf", old.clone()),
             None => {}
         }
-        let error = match cel::Value::resolve(&rule.program, &scope) {
+        let (value, cost) = metered::evaluate(&rule.program, &scope, cost::reckon(&rule.program, new, old));
+        if cost > run.left {
+            run.errors.push(broken(schema, path, OUT_OF_BUDGET.to_owned()));
+            run.is_over = true;
+            return;
+        }
+        run.left -= cost;
+        let error = match value {
+            Err(Stopped::Costly) => {
+                let why = "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to \
+                           call cost exceeds limit for rule";
+                run.errors.push(broken(schema, path, format!("{why}: {}", rule.name())));
+                run.is_over = true;
+                return;
+            }
             Ok(cel::Value::Bool(true)) => continue,
             // A value that did not change may keep what was once valid.
             _ if unchanged && !rule.is_transition => continue,
-            Ok(cel::Value::Bool(false)) => failed(rule, schema, new, old, path, &scope),
+            Ok(cel::Value::Bool(false)) => failed(rule, schema, (new, old), path, &scope, run),
             Ok(other) => {
                 broken(schema, path, format!("rule must evaluate to a bool, not {other:?}: {}", rule.name()))
             }
-            Err(problem) => {
+            Err(Stopped::Failed(problem)) => {
                 broken(schema, path, format!("{} evaluating rule: {}", print(&problem), rule.name()))
             }
         };
-        errors.push(error);
+        run.errors.push(error);
     }
 }
 
@@ -173,16 +209,16 @@ pub(super) fn evaluate(
 fn failed(
     rule: &Rule,
     schema: &Schema,
-    value: &Value,
-    old: Option<&Value>,
+    (value, old): (&Value, Option<&Value>),
     path: &FieldPath,
     scope: &Context<'_>,
+    run: &mut Run,
 ) -> FieldError {
     let path = match &rule.field_path {
         Some(below) => path.child(below),
         None => path.clone(),
     };
-    let detail = rule.failure(value, old, scope);
+    let detail = rule.failure(value, old, scope, run);
     // Objects and lists are too long for a message.
     let composed = matches!(value, Value::Object(_) | Value::Array(_)) && schema.node.kind.is_some();
     let mut error = match rule.reason.as_deref() {
@@ -242,16 +278,17 @@ mod tests {
             format!("[{before} + {before}].all(a{level}, {inner})")
         });
         for rule in [
-            "self.s.split('').all(a, self.s.split('').all(b, a == b))",
+            "self.s.split('').all(a, self.s.split('').all(b, a != b || a == b))",
             "self.s.replace('', self.s).size() > 1",
-            "self.l.all(x, self.s.replace('a', 'bb').size() > 1 && self.s.matches('(a|b)*c'))",
+            "self.l.all(x, self.s.replace('a', 'bb').size() > 1 && !self.s.matches('(a|b)*c'))",
             "self.l.all(x, self.l.all(y, self.l.size() > 1))",
             "self.l.map(x, self.s).join(',').size() > 1",
             "self.s.split('').distinct().size() > 1",
             &doubling,
         ] {
             let seen = outcome(rule, long.clone());
-            assert!(seen.contains("call cost exceeds limit for rule: "), "{rule}: {seen:?}");
+            let costly = ["call cost exceeds limit for rule: ", "running out of cost budget"];
+            assert!(costly.iter().any(|said| seen.contains(said)), "{rule}: {seen:?}");
         }
         // What users write, of usual sizes; the long string beside it does not count.
         let usual = json!({"s": "a-b-c".repeat(20), "t": "x".repeat(200_000), "l": items(1000)});

@@ -1,18 +1,20 @@
 //! `variables.x`: evaluated when it is first needed, and once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube_cel::cel::common::ast::{Expr, IdedExpr};
 use kube_cel::cel::context::VariableResolver;
 use kube_cel::cel::{self, Context, ExecutionError};
 use parking_lot::Mutex;
 
-use super::super::cost;
+use super::super::metered::Stopped;
 use super::super::parse::children;
 use super::super::rule::print;
 use super::super::select;
+use super::super::{cost, metered};
 use super::authorizer::REQUEST_RESOURCE;
-use super::{Expression, TOO_COSTLY, branches};
+use super::{Expression, TOO_COSTLY};
 
 /// The name under which the interpreter asks for a variable: none that anybody can write.
 pub(super) fn alias(name: &str) -> String {
@@ -44,6 +46,8 @@ pub(super) struct Lazy<'a> {
     variables: &'a [(String, Expression)],
     known: &'a cost::Scope<'a>,
     found: Mutex<BTreeMap<String, Result<cel::Value, String>>>,
+    /// What all that was evaluated has cost together.
+    spent: AtomicU64,
 }
 
 impl<'a> Lazy<'a> {
@@ -52,16 +56,25 @@ impl<'a> Lazy<'a> {
         variables: &'a [(String, Expression)],
         known: &'a cost::Scope<'a>,
     ) -> Self {
-        Self { context, variables, known, found: Mutex::default() }
+        Self { context, variables, known, found: Mutex::default(), spent: AtomicU64::new(0) }
+    }
+
+    /// What all that was evaluated has cost together.
+    pub(super) fn spent(&self) -> u64 {
+        self.spent.load(Ordering::Relaxed)
     }
 
     /// Evaluates an expression that may use the variables.
-    pub(super) fn run(&self, expression: &IdedExpr) -> Result<cel::Value, String> {
+    pub(super) fn run(&self, expression: &Expression) -> Result<cel::Value, String> {
         let mut context = self.context.new_inner_scope();
         context.set_variable_resolver(self);
-        cel::Value::resolve(expression, &context)
-            .map_err(|problem| select::explain(expression, &context, problem))
-            .map_err(|problem| self.explain(&problem))
+        let steps = cost::reckon_in(&expression.parsed, self.known).0;
+        let (value, cost) = metered::evaluate(&expression.runs, &context, steps);
+        self.spent.fetch_add(cost, Ordering::Relaxed);
+        value.map_err(|why| match why {
+            Stopped::Costly => TOO_COSTLY.to_owned(),
+            Stopped::Failed(problem) => self.explain(&select::explain(&expression.runs, &context, problem)),
+        })
     }
 
     /// A variable that has no value is one that nobody declared, as far as the interpreter can tell.
@@ -83,12 +96,8 @@ impl VariableResolver for Lazy<'_> {
             return found.clone().ok();
         }
         let (_, variable) = self.variables.iter().find(|(known, _)| known == name)?;
-        let value = if branches::reckon(variable, self.known, self) > cost::LIMIT {
-            Err(TOO_COSTLY.to_owned())
-        } else {
-            // It can use only those before it, so this comes to an end.
-            self.run(&variable.runs)
-        };
+        // It can use only those before it, so this comes to an end.
+        let value = self.run(variable);
         self.found.lock().insert(name.to_owned(), value.clone());
         value.ok()
     }
