@@ -23,6 +23,7 @@ use crate::dispatch::Call;
 use crate::kubelet::{ContainerRef, Kubelet, KubeletError, LogOptions};
 use crate::object::Metadata;
 use crate::render::respond;
+use crate::request::integer;
 use crate::status::{Cause, Result, Status, Subject};
 
 pub(crate) use self::exec::{attach, exec};
@@ -51,12 +52,7 @@ fn log_options(call: &Call<'_>) -> Result<LogOptions> {
     let query = &call.query;
     let number = |key: &str| -> Result<Option<i64>> {
         let text = query.get(key).filter(|text| !text.is_empty());
-        let parse = |text: &str| {
-            text.parse().map_err(|_| {
-                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
-            })
-        };
-        text.map(parse).transpose()
+        text.map(|text| integer("ParseInt", text)).transpose()
     };
     let (tail, bytes, since) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
     let time = query.get("sinceTime").filter(|text| !text.is_empty());

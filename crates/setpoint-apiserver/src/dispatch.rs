@@ -413,9 +413,7 @@ impl Call<'_> {
     }
 
     fn delete_options(&self) -> Result<DeleteOptions> {
-        let body =
-            if self.body.is_empty() { Value::Null } else { parse_body(&self.parts.headers, &self.body)? };
-        DeleteOptions::parse(&body, &self.query)
+        DeleteOptions::parse(&self.parts.headers, &self.body, &self.query)
     }
 
     fn now(&self) -> jiff::Timestamp {
@@ -481,6 +479,7 @@ impl Call<'_> {
     async fn delete_collection(&self) -> Result<Response<Body>> {
         let list = ListOptions::parse(&self.query)?;
         let options = self.delete_options()?;
+        options.check_for_many()?;
         let (items, revision) =
             self.inner.registry.delete_collection(&self.place, &list, &options, self.user).await?;
         let page = ListPage { items, revision, token: None, remaining: None };

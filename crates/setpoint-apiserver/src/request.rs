@@ -135,14 +135,22 @@ impl Query {
 
     /// The value of `key` as a number.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>> {
-        self.get(key)
-            .map(|text| {
-                text.parse().map_err(|_| {
-                    Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
-                })
-            })
-            .transpose()
+        self.get(key).map(|text| integer("ParseInt", text)).transpose()
     }
+}
+
+/// Reads a number as Go's `strconv` does.
+pub(crate) fn integer(function: &str, text: &str) -> Result<i64> {
+    text.parse().map_err(|_| {
+        Status::bad_request(format!("strconv.{function}: parsing {text:?}: {}", unread_number(text)))
+    })
+}
+
+/// Why a text is no number of 64 bits, in Go's words.
+pub(crate) fn unread_number(text: &str) -> &'static str {
+    let digits = text.trim_start_matches(['+', '-']);
+    let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole && digits.len() + 1 >= text.len() { "value out of range" } else { "invalid syntax" }
 }
 
 #[cfg(test)]

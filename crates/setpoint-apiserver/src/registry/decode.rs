@@ -79,24 +79,66 @@ pub(crate) fn parse_object(
         }
         Status::bad_request(format!("error decoding the body as JSON: {error}"))
     })?;
-    let kind = match &value {
-        Value::Object(fields) => {
-            let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
-            if kind.is_empty() && resource.custom().is_some() {
-                let text = String::from_utf8_lossy(body);
-                return Err(unrecognized(resource, &format!("Object 'Kind' is missing in '{text}'"), body));
-            }
-            return Ok((value, duplicates));
+    if let Value::Object(fields) = &value {
+        let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+        if kind.is_empty() && resource.custom().is_some() {
+            let text = String::from_utf8_lossy(body);
+            return Err(unrecognized(resource, &format!("Object 'Kind' is missing in '{text}'"), body));
         }
+        return Ok((value, duplicates));
+    }
+    match no_object(&value) {
+        Some(why) => Err(unread(&why)),
+        None => Ok((Value::Object(Map::new()), duplicates)),
+    }
+}
+
+/// Why a document cannot say its kind; `null` says nothing.
+fn no_object(value: &Value) -> Option<String> {
+    let kind = match value {
+        Value::Object(_) | Value::Null => return None,
         Value::Array(_) => "array",
         Value::String(_) => "string",
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
-        Value::Null => return Ok((Value::Object(Map::new()), duplicates)),
     };
-    Err(unread(&format!(
+    Some(format!(
         r#"json: cannot unmarshal {kind} into Go value of type struct {{ APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }}"#
-    )))
+    ))
+}
+
+/// As [`parse_body`], for options, which are of a type that the path does not name.
+pub(super) fn parse_options(headers: &HeaderMap, body: &[u8]) -> Result<Value> {
+    let media = media_type(headers);
+    if media == protobuf::MEDIA_TYPE {
+        return protobuf::decode(body).map_err(|error| Status::bad_request(said(body, &error)));
+    }
+    let unread =
+        |why: &str| Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+    let value = if matches!(media.as_str(), "application/json" | "*/*") {
+        let parsed = json::parse(body).map(|(value, _)| value);
+        parsed.map_err(|error| {
+            if error.is_eof() { unread("unexpected end of JSON input") } else { unread(&error.to_string()) }
+        })?
+    } else {
+        parse_body(headers, body)?
+    };
+    if let Some(why) = no_object(&value) {
+        return Err(unread(&why));
+    }
+    for key in ["apiVersion", "kind"] {
+        let kind = match &value[key] {
+            Value::Null | Value::String(_) => continue,
+            Value::Object(_) => "object",
+            Value::Array(_) => "array",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "bool",
+        };
+        return Err(unread(&format!(
+            "json: cannot unmarshal {kind} into Go struct field .{key} of type string"
+        )));
+    }
+    Ok(value)
 }
 
 /// What is wrong with a protobuf body, as Go's decoders word it.

@@ -1,23 +1,25 @@
 //! Deletion: preconditions, grace, propagation, finalizers
 //! (`k8s.io/apiserver/pkg/registry/rest/delete.go`, `…/generic/registry/store.go`).
 
+mod options;
+
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
+pub(crate) use self::options::DeleteOptions;
+use self::options::Propagation;
 use super::definitions::{CLEANUP, set_condition};
 use super::list::ListOptions;
 use super::modify::{holds_namespace, is_finished};
-use super::options::{dry_run, refuse};
 use super::shape::{served, storage_form};
 use super::{Answer, Place, Registry, Written};
 use crate::admission::Attributes;
 use crate::catalog::Resource;
 use crate::identity::Identity;
 use crate::object::{Metadata, meta_mut, timestamp};
-use crate::request::Query;
-use crate::status::{Cause, Result, Status, success};
+use crate::status::{Result, Status, success};
 use crate::store::Stored;
 
 const FOREGROUND: &str = "foregroundDeletion";
@@ -28,117 +30,6 @@ const DEFAULT_GRACE: i64 = 30;
 /// The most seconds that a deletion timestamp lies in the future: a hundred years, after which dates may be written that no
 /// client can read.
 const LONGEST_GRACE: i64 = 100 * 366 * 24 * 3600;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DeleteOptions {
-    dry_run: bool,
-    grace: Option<i64>,
-    uid: Option<String>,
-    version: Option<String>,
-    propagation: Option<Propagation>,
-}
-
-impl DeleteOptions {
-    /// Reads the options from the body, or from the query where the body has none.
-    pub(crate) fn parse(body: &Value, query: &Query) -> Result<Self> {
-        let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
-        if kind != "DeleteOptions" {
-            let version = body["apiVersion"].as_str().unwrap_or_default();
-            return Err(Status::bad_request(format!(
-                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/runtime/scheme.go:111\""
-            )));
-        }
-        let mut causes = Vec::new();
-        let text = |key: &str| body[key].as_str().or_else(|| query.get(key)).map(str::to_owned);
-        let given: Vec<&str> = match body["dryRun"].as_array() {
-            Some(list) => list.iter().filter_map(Value::as_str).collect(),
-            None => query.all("dryRun"),
-        };
-        let dry_run = dry_run(&given, &mut causes);
-        let grace = match body["gracePeriodSeconds"].as_i64() {
-            Some(grace) => Some(grace),
-            None => query.number("gracePeriodSeconds")?,
-        };
-        let orphan = body["orphanDependents"]
-            .as_bool()
-            .or_else(|| query.get("orphanDependents").map(|text| text == "true"));
-        let policy = text("propagationPolicy");
-        let propagation = match (policy.as_deref(), orphan) {
-            (Some(_), Some(_)) => {
-                causes.push(Cause::invalid(
-                    "propagationPolicy",
-                    &json!(policy),
-                    "orphanDependents and deletionPropagation cannot be both set",
-                ));
-                None
-            }
-            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
-            (Some("Foreground"), _) => Some(Propagation::Foreground),
-            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
-            (None, None) => None,
-            (Some(other), _) => {
-                let supported = ["Foreground", "Background", "Orphan", "nil"];
-                causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
-                None
-            }
-        };
-        refuse("DeleteOptions", causes)?;
-        let precondition =
-            |key: &str| body["preconditions"][key].as_str().filter(|v| !v.is_empty()).map(str::to_owned);
-        Ok(Self {
-            dry_run,
-            grace: grace.map(|grace| grace.max(0)),
-            uid: precondition("uid"),
-            version: precondition("resourceVersion"),
-            propagation,
-        })
-    }
-}
-
-impl DeleteOptions {
-    pub(crate) fn dry_run(&self) -> bool {
-        self.dry_run
-    }
-
-    /// The object has now this version, if a version was asked for.
-    pub(super) fn expect_version(&mut self, version: u64) {
-        if self.version.is_some() {
-            self.version = Some(version.to_string());
-        }
-    }
-
-    /// The options as an object, without its kind.
-    pub(crate) fn to_value(&self) -> Value {
-        let mut object = json!({});
-        if self.dry_run {
-            object["dryRun"] = json!(["All"]);
-        }
-        if let Some(grace) = self.grace {
-            object["gracePeriodSeconds"] = grace.into();
-        }
-        for (key, value) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
-            if let Some(value) = value {
-                object["preconditions"][key] = value.as_str().into();
-            }
-        }
-        if let Some(propagation) = self.propagation {
-            object["propagationPolicy"] = match propagation {
-                Propagation::Background => "Background",
-                Propagation::Foreground => "Foreground",
-                Propagation::Orphan => "Orphan",
-            }
-            .into();
-        }
-        object
-    }
-}
 
 impl Registry {
     /// Deletes an object, or marks it so that its finalizers or its grace period decide when it goes.
@@ -166,6 +57,7 @@ impl Registry {
                 let read = read.map_err(|error| error.on_read(&place.resource))?;
                 let live = served(&place.resource, &read);
                 check_preconditions(place, &live, options)?;
+                refuse_unsafe(place, options)?;
                 let request = Attributes::delete(requested, &live, options, user);
                 self.admit_body(&request, &mut Value::Null).await?
             };
@@ -276,6 +168,22 @@ pub(super) fn check_preconditions(place: &Place, live: &Value, options: &DeleteO
         return Err(Status::conflict(subject, &why));
     }
     Ok(())
+}
+
+/// Refuses to delete what can be read as if it could not be.
+fn refuse_unsafe(place: &Place, options: &DeleteOptions) -> Result<()> {
+    if !options.despite_errors {
+        return Ok(());
+    }
+    let resource = &place.resource;
+    let group = if resource.custom().is_some() { format!("{}/", resource.group) } else { String::new() };
+    let namespace = if resource.namespaced { format!("{}/", place.namespace) } else { String::new() };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         unsafe deletion is not allowed because the object is decodable from storage",
+        resource.plural, place.name
+    );
+    Err(Status::conflict(resource.subject(&place.name), &why))
 }
 
 /// What happens to dependents when a deletion does not say. Jobs of this version orphan their pods, as they always did.

@@ -29,7 +29,7 @@ impl Registry {
         if options.dry_run {
             fields(&mut delete).insert("dryRun".to_owned(), json!(["All"]));
         }
-        let mut delete = DeleteOptions::parse(&delete, &crate::request::Query::default())?;
+        let mut delete = DeleteOptions::of_value(&delete)?;
         let pod = self.get(place)?;
         let ended = matches!(pod.value["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
         if !ended && !pod.value.is_deleting() {

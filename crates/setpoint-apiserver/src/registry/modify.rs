@@ -9,6 +9,7 @@ use setpoint_schema::managed::{self, keep_times};
 use super::conversion::by_webhook;
 use super::decode::{check_decoded, check_kind};
 use super::definitions::note_storage_version;
+use super::list::parse_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
 use super::shape::{check, clean, complete, refuse_misfit, served, storage_form};
 use super::tracked::Tracked;
@@ -267,8 +268,8 @@ fn check_version(place: &Place, new: &Value, old: &Value) -> Result<()> {
         let cause = Cause::invalid("metadata.resourceVersion", &0.into(), detail);
         return Err(Status::invalid(place.resource.subject(&place.name), vec![cause]));
     }
-    if version.parse::<u64>().is_err() {
-        return Err(Status::unknown(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+    if let Err(why) = parse_version(version) {
+        return Err(Status::unknown(format!("strconv.ParseUint: parsing {version:?}: {why}")));
     }
     if version == old.meta("resourceVersion") {
         Ok(())
