@@ -3,10 +3,14 @@
 mod definition;
 mod structure;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde_json::Value;
 use setpoint_schema::cel::Rules;
 use setpoint_schema::{
-    FieldError, FieldPath, Schema, SchemaError, UnknownField, default, prune, validate, validate_update,
+    FieldError, FieldPath, Schema, SchemaError, UnknownField, default, default_applied, prune, validate,
+    validate_update,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +39,9 @@ pub(crate) struct CustomShape {
     pub(crate) openapi: Value,
     pub(crate) has_status: bool,
     pub(crate) scale: Option<ScalePaths>,
-    /// The conversion by webhook, if there is one; else objects are the same in every version.
+    /// The schemas of all versions by `apiVersion`.
+    siblings: Arc<BTreeMap<String, Schema>>,
+    /// The conversion by webhook, if there is one; else objects are the same in every version, as far as its schema knows them.
     pub(crate) conversion: Option<Conversion>,
     /// `additionalPrinterColumns`.
     pub(crate) columns: Vec<Value>,
@@ -104,12 +110,20 @@ pub(crate) fn resources(
     let storage_version = versions.iter().find(|version| version["storage"] == true);
     let storage_version =
         format!("{group}/{}", storage_version.map(|version| text(&version["name"])).unwrap_or_default());
+    let schema_of = |openapi: &Value| {
+        if openapi.is_null() { Ok(Schema::untyped()) } else { Schema::from_openapi(openapi) }
+    };
+    let schemas = versions.iter().map(|version| {
+        let schema = schema_of(&version["schema"]["openAPIV3Schema"])?;
+        Ok((format!("{group}/{}", text(&version["name"])), schema))
+    });
+    let siblings: Arc<BTreeMap<_, _>> = Arc::new(schemas.collect::<Result<_, SchemaError>>()?);
     let mut resources = Vec::new();
     for version in versions {
         let name = text(&version["name"]);
         let openapi = version["schema"]["openAPIV3Schema"].clone();
-        let schema = if openapi.is_null() { Schema::untyped() } else { Schema::from_openapi(&openapi)? };
         let api_version = format!("{group}/{name}");
+        let Some(schema) = siblings.get(&api_version).cloned() else { continue };
         let kind = text(&names["kind"]);
         let deprecation = (version["deprecated"] == true).then(|| {
             let given = version["deprecationWarning"].as_str().map(str::to_owned);
@@ -123,6 +137,7 @@ pub(crate) fn resources(
             storage_version: storage_version.clone(),
             rules: Rules::compile(&schema).ok().filter(|rules| !rules.is_empty()),
             schema,
+            siblings: Arc::clone(&siblings),
             openapi,
             has_status: subresources["status"].is_object(),
             scale: scale.is_object().then(|| ScalePaths {
@@ -156,7 +171,7 @@ pub(crate) fn resources(
                 .map(str::to_owned)
                 .into(),
             storage: storage_name(&group, &text(&names["plural"])),
-            shape: Shape::Custom(std::sync::Arc::new(shape)),
+            shape: Shape::Custom(Arc::new(shape)),
             group: group.clone(),
         });
     }
@@ -171,15 +186,58 @@ impl CustomShape {
         unknown
     }
 
-    /// Every field that breaks the schema or one of its rules.
-    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    /// As [`Self::complete`], for what an apply of `intent` made.
+    pub(crate) fn complete_applied(&self, object: &mut Value, intent: &Value) -> Vec<UnknownField> {
+        let unknown = prune(&self.schema, object);
+        default_applied(&self.schema, object, intent);
+        unknown
+    }
+
+    /// Makes of an object as it is stored what readers in this version get. An object has the defaults of the version that it is stored in, and
+    /// each conversion drops what the next version does not know (upstream: `unstructuredDefaulter`, `schemaCoercingConverter`).
+    pub(crate) fn serve(&self, object: &mut Value) {
+        let stored = object["apiVersion"].as_str().unwrap_or_default();
+        match self.siblings.get(stored).filter(|_| stored != self.api_version) {
+            Some(schema) => {
+                prune(schema, object);
+                default(schema, object);
+                object["apiVersion"] = self.api_version.as_str().into();
+                prune(&self.schema, object);
+            }
+            None => {
+                object["apiVersion"] = self.api_version.as_str().into();
+                self.complete(object);
+            }
+        }
+    }
+
+    /// Makes of an object in this version what is stored.
+    pub(crate) fn to_storage(&self, object: &mut Value) {
+        if object["apiVersion"] == self.storage_version.as_str() {
+            return;
+        }
+        object["apiVersion"] = self.storage_version.as_str().into();
+        if let (None, Some(schema)) = (&self.conversion, self.siblings.get(&self.storage_version)) {
+            prune(schema, object);
+            default(schema, object);
+        }
+    }
+
+    /// Every field that breaks the schema or one of its rules. What is wrong with values that did not change becomes a warning.
+    pub(crate) fn validate(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
         let root = FieldPath::root();
         let mut errors = match old {
             Some(old) => validate_update(&self.schema, new, old, &root),
             None => validate(&self.schema, new, &root),
         };
         if let Some(rules) = &self.rules {
-            rules.validate_after(&mut errors, new, old);
+            let ratcheted = rules.validate_after(&mut errors, new, old);
+            warnings.extend(ratcheted.iter().map(ToString::to_string));
         }
         errors
     }

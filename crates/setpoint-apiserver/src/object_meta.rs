@@ -31,7 +31,13 @@ pub(crate) enum NameRule {
 impl NameRule {
     /// Every way in which `name` breaks the rule. With `prefix`, as a `generateName`: a trailing dash is fine.
     pub(crate) fn check(self, name: &str, prefix: bool) -> Vec<String> {
-        let trimmed = if prefix { name.trim_end_matches('-') } else { name };
+        // As upstream masks it (`maskTrailingDash`): the two last bytes become a letter.
+        let masked = name.strip_suffix('-').filter(|rest| prefix && !rest.is_empty()).map(|rest| {
+            let mut rest = rest.to_owned();
+            rest.pop();
+            rest + "a"
+        });
+        let trimmed = masked.as_deref().unwrap_or(name);
         let too_long = |limit: usize| {
             (trimmed.len() > limit).then(|| format!("must be no more than {limit} characters"))
         };

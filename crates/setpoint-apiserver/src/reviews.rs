@@ -30,7 +30,7 @@ pub(crate) fn answer(inner: &Inner, user: &Identity, place: &Place, mut body: Va
     if !place.namespace.is_empty() && body["metadata"]["namespace"].is_null() {
         body["metadata"]["namespace"] = place.namespace.as_str().into();
     }
-    let causes = check(&place.resource, &body, None, "");
+    let causes = check(&place.resource, &body, None, "", &mut Vec::new());
     if !causes.is_empty() {
         // Upstream names no kind here.
         return Err(Status::invalid(Subject { group: &place.resource.group, kind: "", name: "" }, causes));

@@ -147,16 +147,26 @@ impl Rules {
     /// same item of a list map. Other rules do not run on values that did not change, so that a stored object that
     /// breaks a newer rule can still be updated (upstream: ratcheting).
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        self.run(new, old).errors
+    }
+
+    fn run(&self, new: &Value, old: Option<&Value>) -> Run {
         let mut run = Run::new();
         if !self.is_empty() {
             with_stack(|| walk(&self.root, &self.schema, new, old, &FieldPath::root(), &CONTEXT, &mut run));
         }
-        run.errors
+        run
     }
 
     /// Evaluates the rules after schema validation has found `errors`, and adds to them. Values that are missing, of a
-    /// wrong type, too many, too long or not supported block the rules; an error then says so.
-    pub fn validate_after(&self, errors: &mut Vec<FieldError>, new: &Value, old: Option<&Value>) {
+    /// wrong type, too many, too long or not supported block the rules; an error then says so. Answers what is wrong with values that did
+    /// not change, of which upstream only warns.
+    pub fn validate_after(
+        &self,
+        errors: &mut Vec<FieldError>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Vec<FieldError> {
         const BLOCKING: [ErrorKind; 5] = [
             ErrorKind::NotSupported,
             ErrorKind::Required,
@@ -165,15 +175,17 @@ impl Rules {
             ErrorKind::TypeInvalid,
         ];
         if self.is_empty() {
-            return;
+            return Vec::new();
         }
         if errors.iter().any(|error| BLOCKING.contains(&error.kind)) {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing \
                           errors to complete validation";
             errors.push(FieldError::invalid(&FieldPath::root(), Value::Null, detail));
-            return;
+            return Vec::new();
         }
-        errors.extend(self.validate(new, old));
+        let run = self.run(new, old);
+        errors.extend(run.errors);
+        run.ratcheted
     }
 }
 
@@ -247,6 +259,7 @@ fn estimated(level: &Level, schema: &Schema, path: &str, count: Option<u64>, cos
     }
 }
 
+/// Evaluates the rules of a value and of what is in it.
 fn walk(
     level: &Level,
     schema: &Schema,
@@ -260,6 +273,8 @@ fn walk(
         return;
     }
     let old = old.filter(|old| !old.is_null());
+    let around = run.is_unchanged;
+    run.is_unchanged = around || old == Some(new);
     if !level.rules.is_empty() {
         rule::evaluate(&level.rules, schema, new, old, path, context, run);
         if run.is_over {
@@ -286,12 +301,13 @@ fn walk(
             }
         }
         Value::Array(items) => {
-            let Some(below) = &level.items else { return };
             for (index, item) in items.iter().enumerate() {
+                let Some(below) = &level.items else { break };
                 let old = schema.same_item(item, old);
                 walk(below, schema.item(), item, old, &path.index(index), context, run);
             }
         }
         _ => {}
     }
+    run.is_unchanged = around;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Child, Schema};
+use crate::schema::{Child, Schema, Type};
 
 /// Fills in every default of `schema` whose field is missing, or `null` where that is not allowed, and removes fields
 /// that are `null`, not nullable and without a default. Defaults come in below objects that exist or that a default
@@ -12,6 +12,42 @@ use crate::schema::{Child, Schema};
 ///
 /// For built-in kinds only defaults that are not Go's zero values count: `protocol: TCP`, but not `""` or `{}`.
 pub fn default(schema: &Schema, value: &mut Value) {
+    fill(schema, value, Nulls::Drop);
+}
+
+/// As [`default`], for what a server-side apply of `intent` made of a custom resource: a `null` that is not allowed stays, for validation to refuse.
+/// Upstream drops such values when it decodes a body, and what was applied it does not decode again.
+pub fn default_applied(schema: &Schema, value: &mut Value, intent: &Value) {
+    fill(schema, value, Nulls::Keep(Some(intent)));
+}
+
+/// What happens to a `null` that is not allowed.
+#[derive(Clone, Copy)]
+enum Nulls<'a> {
+    Drop,
+    /// It stays: in what was applied, at this place, if that is known.
+    Keep(Option<&'a Value>),
+}
+
+impl<'a> Nulls<'a> {
+    fn below(self, name: &str) -> Self {
+        match self {
+            Self::Drop => Self::Drop,
+            Self::Keep(intent) => Self::Keep(intent.and_then(|intent| intent.get(name))),
+        }
+    }
+
+    /// Whether a `null` of `schema` stays. A list that an apply has emptied goes, an object does not.
+    fn stays(self, schema: &Schema) -> bool {
+        match self {
+            Self::Drop => false,
+            Self::Keep(Some(Value::Null)) => true,
+            Self::Keep(_) => schema.node.kind != Some(Type::Array),
+        }
+    }
+}
+
+fn fill(schema: &Schema, value: &mut Value, nulls: Nulls<'_>) {
     match value {
         Value::Object(fields) => {
             if schema.node.resource
@@ -46,10 +82,10 @@ pub fn default(schema: &Schema, value: &mut Value) {
                         {
                             *value = default.clone();
                         }
-                        below.node.nullable || !value.is_null()
+                        below.node.nullable || !value.is_null() || nulls.below(name).stays(below)
                     }
                     Value::Object(_) | Value::Array(_) => {
-                        default(child.schema(), value);
+                        fill(child.schema(), value, nulls.below(name));
                         true
                     }
                     _ => true,
@@ -66,7 +102,7 @@ pub fn default(schema: &Schema, value: &mut Value) {
                     {
                         *item = default.clone();
                     }
-                    default(below, item);
+                    fill(below, item, nulls.below(""));
                 }
             }
         }

@@ -25,7 +25,7 @@ mod schema;
 mod size;
 mod validate;
 
-pub use default::default;
+pub use default::{default, default_applied};
 pub use element::{Element, Literal};
 pub use field_error::{ErrorKind, FieldError, FieldPath};
 pub use field_set::{

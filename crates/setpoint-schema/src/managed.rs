@@ -24,7 +24,6 @@ pub use self::{
     apply::{Applied, ApplyError, ApplyRequest, apply, apply_in_versions},
     conflict::{Conflict, Conflicts},
     entries::{Entries, EntriesError, Entry, Operation, keep_times},
-    remove::emptied,
     update::{UpdateRequest, update, update_in_versions},
     versions::{Needed, Versions},
 };

@@ -152,6 +152,12 @@ impl Registry {
                 let converted = self.converted(&from, resource, object).await;
                 converted.map(Answer::Draft).map_err(Status::unknown)
             }
+            // Nothing was stored; the writer still sees what would be read.
+            Answer::Draft(object)
+                if resource.custom().is_some() && object["apiVersion"] != resource.api_version() =>
+            {
+                Ok(Answer::Draft(served_value(resource, object)))
+            }
             other => Ok(other),
         }
     }

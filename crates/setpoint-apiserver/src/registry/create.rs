@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::decode::check_kind;
 use super::prepare::{refuse_invalid, set_namespace, wipe, write_warnings};
-use super::shape::{check, clean, complete};
+use super::shape::{check, clean, complete, drafted, forget_nulls};
 use super::tracked::Tracked;
 use super::unsupported::refuse_kind;
 use super::{Answer, Place, Registry, WriteOptions, Written};
@@ -69,9 +69,10 @@ impl Registry {
     ) -> Result<Answer> {
         let resource = &place.resource;
         check_kind(resource, &mut object)?;
+        let applied = (tracked == Tracked::Done).then(|| object.clone());
         // Given and empty is not the same as not given to the class that the pod is of.
         let no_overhead = resource.is("", "pods") && is_empty_map(&object["spec"]["overhead"]);
-        warnings.extend(clean(resource, &mut object, options)?);
+        warnings.extend(clean(resource, &mut object, options, applied.as_ref())?);
         warnings.extend(object_meta::drop_repeated_owners(&mut object, false));
         set_namespace(place, &mut object)?;
         wipe(&mut object);
@@ -130,7 +131,7 @@ impl Registry {
         let _reserved = self.allocate(&resource, &mut object, None)?;
         complete(&resource, &mut object);
         let mut causes = object_meta::validate(&object, &resource);
-        causes.extend(check(&resource, &object, None, ""));
+        causes.extend(check(&resource, &object, None, "", warnings));
         refuse_invalid(&resource, &place.name, causes)?;
         warnings.extend(write_warnings(&resource, &object, None));
         warnings.extend(self.idle_warning(&resource));
@@ -138,13 +139,14 @@ impl Registry {
         if resource.is("", "pods") && is_empty_map(&object["spec"]["overhead"]) {
             fields(&mut object["spec"]).remove("overhead");
         }
+        forget_nulls(&resource, &mut object);
         if options.dry_run {
             // What cannot be stored is refused here, too.
             self.to_storage(&resource, object.clone()).await?;
             if self.get(&place).is_ok() {
                 return Err(self.taken(&place));
             }
-            return Ok(Answer::Draft(object));
+            return Ok(Answer::Draft(drafted(&resource, object)));
         }
         let object = self.to_storage(&resource, object).await?;
         let stored = self.store_new(&place, &object)?;

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use setpoint_schema::FieldPath;
-use setpoint_schema::managed::{self, keep_times};
+use setpoint_schema::managed::keep_times;
 
 use super::conversion::by_webhook;
 use super::decode::{check_decoded, check_kind};
 use super::definitions::note_storage_version;
 use super::list::parse_version;
 use super::prepare::{prepare_update, refuse_invalid, set_namespace, write_warnings};
-use super::shape::{check, clean, complete, refuse_misfit, served, storage_form};
+use super::shape::{check, clean, complete, drafted, forget_nulls, refuse_misfit, served, storage_form};
 use super::tracked::Tracked;
 use super::{Answer, Place, Registry, WriteOptions, Written};
 use crate::admission::Attributes;
@@ -105,13 +104,11 @@ impl Registry {
             let old = live.as_ref();
             let Wanted { object: mut new, tracked, warnings: wanted } = want(old)?;
             warnings.extend(wanted);
-            let mut emptied = Vec::new();
+            let mut applied = None;
             if let Tracked::Intent { force } = tracked {
                 let intent = new.clone();
                 new = Box::pin(self.applied(place, subresource, Some(old), &new, force, options)).await?;
-                if resource.custom().is_some() {
-                    emptied = managed::emptied(&resource.schema(), &new, &intent);
-                }
+                applied = Some(intent);
             }
             if resource.custom().is_some() && new["kind"] != resource.kind.as_str() {
                 // Upstream looks at the kind of a custom resource when it validates it.
@@ -119,7 +116,7 @@ impl Registry {
             }
             check_kind(resource, &mut new)?;
             set_namespace(place, &mut new)?;
-            warnings.extend(clean(resource, &mut new, options)?);
+            warnings.extend(clean(resource, &mut new, options, applied.as_ref())?);
             warnings.extend(object_meta::drop_repeated_owners(&mut new, false));
             // What the server changes from here on belongs to nobody.
             if tracked == Tracked::Update {
@@ -143,8 +140,7 @@ impl Registry {
             complete(resource, &mut new);
             let mut causes = object_meta::validate(&new, resource);
             causes.extend(object_meta::validate_update(&new, old));
-            causes.extend(check(resource, &new, Some(old), subresource));
-            causes.extend(emptied.iter().map(null_object));
+            causes.extend(check(resource, &new, Some(old), subresource, warnings));
             refuse_invalid(resource, new.meta("name"), causes)?;
             warnings.extend(write_warnings(resource, &new, Some(old)));
             self.check_escalation(resource, &options.user, &new, Some(old))?;
@@ -159,8 +155,9 @@ impl Registry {
             if !finished && !changed && !stale {
                 return Ok(Answer::Stored(Arc::clone(&read)));
             }
+            forget_nulls(resource, &mut new);
             if options.dry_run {
-                return Ok(Answer::Draft(new));
+                return Ok(Answer::Draft(drafted(resource, new)));
             }
             if finished {
                 // Upstream's store deletes what it has, so watchers see the last version; the writer sees what he wrote, which
@@ -201,12 +198,6 @@ impl Registry {
         }
         Ok(written)
     }
-}
-
-/// What is wrong with an object that is `null`.
-fn null_object(path: &FieldPath) -> Cause {
-    let message = format!("Invalid value: \"null\": {path} in body must be of type object: \"null\"");
-    Cause { reason: "FieldValueTypeInvalid".to_owned(), message, field: path.to_string() }
 }
 
 /// Subresources whose requests carry an object of another kind: it has been admitted before it was written into this one.

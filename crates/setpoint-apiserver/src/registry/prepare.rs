@@ -76,7 +76,7 @@ pub(super) fn set_namespace(place: &Place, object: &mut Value) -> Result<()> {
 
 /// Carries over from the `old` object what an update of `subresource` may not change, and counts the generation.
 pub(super) fn prepare_update(resource: &Resource, subresource: &str, new: &mut Value, old: &Value) {
-    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"] {
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         // Absent means "as it was": clients may leave these out, nobody may remove them.
         if new["metadata"][field].is_null() {
             copy_meta(new, old, field);

@@ -114,7 +114,7 @@ impl Registry {
         let replaced = |live: &Value, warnings: &mut Vec<String>| {
             let mut new = body.clone();
             check_kind_of(&new)?;
-            let cleaned = clean(&SCALE, &mut new, options);
+            let cleaned = clean(&SCALE, &mut new, options, None);
             warnings.extend(cleaned.map_err(|status| unreadable(place, status))?);
             self.track_scale(live, &mut new, options);
             Ok(new)
@@ -142,7 +142,7 @@ impl Registry {
             let patch = patched::Patch { kind, value: &patch, faults: &faults };
             warnings.extend(patched::check(&SCALE, live, &new, &patch, options)?);
             check_kind_of(&new)?;
-            warnings.extend(clean(&SCALE, &mut new, options)?);
+            warnings.extend(clean(&SCALE, &mut new, options, None)?);
             self.track_scale(live, &mut new, options);
             Ok(new)
         };

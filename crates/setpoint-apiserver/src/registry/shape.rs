@@ -44,8 +44,7 @@ pub(crate) fn served<'a>(resource: &Resource, stored: &'a Stored) -> Cow<'a, Val
 /// An object in the form in which it is stored, in the version of `resource`.
 pub(super) fn served_value(resource: &Resource, mut value: Value) -> Value {
     if let Some(custom) = resource.custom() {
-        value["apiVersion"] = custom.api_version.as_str().into();
-        custom.complete(&mut value);
+        custom.serve(&mut value);
     } else if resource.group == events::GROUP {
         events::from_core(&mut value);
         omit_empty(&resource.schema(), &mut value);
@@ -67,7 +66,7 @@ pub(super) fn storage_form(resource: &Resource, mut object: Value) -> Value {
             "{} is stored without conversion",
             resource.kind
         );
-        object["apiVersion"] = custom.storage_version.as_str().into();
+        custom.to_storage(&mut object);
     } else if resource.group == events::GROUP {
         events::to_core(&mut object);
     } else if autoscaling::is_first(resource) {
@@ -79,10 +78,43 @@ pub(super) fn storage_form(resource: &Resource, mut object: Value) -> Value {
     object
 }
 
-/// Drops what the schema does not know, with a warning or an error, and fills in defaults.
-pub(super) fn clean(resource: &Resource, object: &mut Value, options: &WriteOptions) -> Result<Vec<String>> {
+/// Drops the nulls that an apply left where the schema says nothing: they change the object, and are not kept.
+pub(super) fn forget_nulls(resource: &Resource, object: &mut Value) {
+    fn has_null(value: &Value) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Object(fields) => fields.values().any(has_null),
+            Value::Array(items) => items.iter().any(has_null),
+            _ => false,
+        }
+    }
+    if let Some(custom) = resource.custom().filter(|_| has_null(object)) {
+        custom.complete(object);
+    }
+}
+
+/// What a dry run answers: the object as it would be read after it was stored.
+pub(super) fn drafted(resource: &Resource, object: Value) -> Value {
+    match resource.custom() {
+        Some(custom) if custom.conversion.is_none() && custom.api_version != custom.storage_version => {
+            served_value(resource, storage_form(resource, object))
+        }
+        _ => object,
+    }
+}
+
+/// Drops what the schema does not know, with a warning or an error, and fills in defaults. `applied`: what was applied to make the object.
+pub(super) fn clean(
+    resource: &Resource,
+    object: &mut Value,
+    options: &WriteOptions,
+    applied: Option<&Value>,
+) -> Result<Vec<String>> {
     let unknown = if let Some(custom) = resource.custom() {
-        let unknown = custom.complete(object);
+        let unknown = match applied {
+            Some(intent) => custom.complete_applied(object, intent),
+            None => custom.complete(object),
+        };
         check_metadata(resource, object)?;
         unknown
     } else {
@@ -201,10 +233,16 @@ fn undecodable(resource: &Resource, why: &str) -> Status {
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
-/// Everything that is wrong with an object, beside its metadata.
-pub(crate) fn check(resource: &Resource, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Cause> {
+/// Everything that is wrong with an object, beside its metadata; `warnings` gets what may stay as it was.
+pub(crate) fn check(
+    resource: &Resource,
+    new: &Value,
+    old: Option<&Value>,
+    subresource: &str,
+    warnings: &mut Vec<String>,
+) -> Vec<Cause> {
     if let Some(custom) = resource.custom() {
-        let mut causes: Vec<Cause> = custom.validate(new, old).iter().map(Cause::of).collect();
+        let mut causes: Vec<Cause> = custom.validate(new, old, warnings).iter().map(Cause::of).collect();
         causes.extend(misfit_of_metadata(new));
         if custom.has_status && subresource.is_empty() {
             // The status is as it was, whatever a newer schema says about it.

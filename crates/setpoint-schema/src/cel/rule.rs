@@ -131,6 +131,10 @@ fn normalise(path: &str) -> String {
 /// What evaluating the rules of one object came to so far.
 pub(super) struct Run {
     pub(super) errors: Vec<FieldError>,
+    /// What is wrong with values that did not change.
+    pub(super) ratcheted: Vec<FieldError>,
+    /// Whether the value that is looked at did not change, or is part of one that did not.
+    pub(super) is_unchanged: bool,
     /// What the rules that are left may cost.
     left: u64,
     /// Whether no more rules are run.
@@ -139,7 +143,13 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn new() -> Self {
-        Self { errors: Vec::new(), left: metered::BUDGET, is_over: false }
+        Self {
+            errors: Vec::new(),
+            ratcheted: Vec::new(),
+            is_unchanged: false,
+            left: metered::BUDGET,
+            is_over: false,
+        }
     }
 }
 
@@ -158,7 +168,7 @@ pub(super) fn evaluate(
         run.is_over = true;
         return;
     }
-    let unchanged = old == Some(new);
+    let unchanged = run.is_unchanged;
     let mut scope = context.new_inner_scope();
     scope.add_variable_from_value("self", to_cel(schema, new));
     let old_value = old.map(|old| to_cel(schema, old));
@@ -191,8 +201,12 @@ pub(super) fn evaluate(
                 return;
             }
             Ok(cel::Value::Bool(true)) => continue,
-            // A value that did not change may keep what was once valid.
-            _ if unchanged && !rule.is_transition => continue,
+            Ok(cel::Value::Bool(false)) if unchanged && !rule.is_transition => {
+                // A value that did not change may keep what was once valid.
+                let ratcheted = failed(rule, schema, (new, old), path, &scope, run);
+                run.ratcheted.push(ratcheted);
+                continue;
+            }
             Ok(cel::Value::Bool(false)) => failed(rule, schema, (new, old), path, &scope, run),
             Ok(other) => {
                 broken(schema, path, format!("rule must evaluate to a bool, not {other:?}: {}", rule.name()))

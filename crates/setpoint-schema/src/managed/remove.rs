@@ -3,12 +3,7 @@
 use serde_json::Value;
 
 use super::shape::{Shape, field, item_element, shape};
-use crate::{
-    element::Element,
-    field_error::FieldPath,
-    field_set::FieldSet,
-    schema::{Schema, Type},
-};
+use crate::{element::Element, field_set::FieldSet, schema::Schema};
 
 /// `value` without what `set` names. A map or list that loses its last entry by that becomes `null`, as upstream's does;
 /// what was empty before stays.
@@ -43,46 +38,5 @@ pub(super) fn remove(schema: &Schema, value: Value, set: &FieldSet) -> Value {
             if kept.is_empty() { Value::Null } else { Value::Array(kept) }
         }
         (_, value) => value,
-    }
-}
-
-/// The objects of a custom resource that an apply has emptied, and that may not be `null`: they are invalid then, since upstream leaves a `null` of the
-/// type of objects that no default replaces.
-pub fn emptied(schema: &Schema, object: &Value, intent: &Value) -> Vec<FieldPath> {
-    let mut found = Vec::new();
-    walk(schema, object, Some(intent), &FieldPath::root(), &mut found);
-    found
-}
-
-fn walk(
-    schema: &Schema,
-    object: &Value,
-    intent: Option<&Value>,
-    path: &FieldPath,
-    found: &mut Vec<FieldPath>,
-) {
-    match object {
-        Value::Object(fields) => {
-            for (name, value) in fields.iter().filter(|(name, _)| !path.is_root() || *name != "metadata") {
-                let (below, intent) = (field(schema, name), intent.and_then(|intent| intent.get(name)));
-                let path = path.child(name);
-                let node = &below.node;
-                if !value.is_null() {
-                    walk(below, value, intent, &path, found);
-                } else if intent.is_none_or(|intent| !intent.is_null())
-                    && node.kind == Some(Type::Object)
-                    && !node.nullable
-                    && node.default.is_none()
-                {
-                    found.push(path);
-                }
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                walk(schema.item(), item, None, &path.index(index), found);
-            }
-        }
-        _ => {}
     }
 }
