@@ -437,6 +437,11 @@ impl Status {
         self.reason == "Timeout" && self.details.is_empty()
     }
 
+    /// A watch has no time at all.
+    pub(crate) fn deadline_exceeded() -> Self {
+        Self::new(500, "InternalError", "context deadline exceeded")
+    }
+
     /// The requested resourceVersion is newer than the store's.
     pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {requested}, current: {current}");

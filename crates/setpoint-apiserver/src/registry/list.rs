@@ -26,7 +26,7 @@ pub(crate) struct ListOptions {
     pub(crate) token: Option<String>,
     pub(crate) bookmarks: bool,
     pub(crate) send_initial_events: Option<bool>,
-    pub(crate) timeout: Option<u64>,
+    pub(crate) timeout: Option<i64>,
 }
 
 impl ListOptions {
@@ -45,7 +45,7 @@ impl ListOptions {
             token: text("continue"),
             bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events: query.get("sendInitialEvents").map(|text| text == "true"),
-            timeout: query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()),
+            timeout: query.number("timeoutSeconds")?,
         })
     }
 

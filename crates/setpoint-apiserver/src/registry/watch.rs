@@ -21,6 +21,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A watch without a time limit ends after a random time between this and its double (upstream: `--min-request-timeout`).
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
+/// How long a version that is not there yet is waited for (upstream: `blockTimeout` of the watch cache).
+const FRESH_WITHIN: Duration = Duration::from_secs(3);
+
 /// No watch is longer: no clock counts to the largest number that a client may write.
 const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -60,6 +63,8 @@ pub(crate) struct WatchStream {
     position: u64,
     /// Objects that were there at the start, selected or not, and what follows them.
     initial: Vec<WatchEvent>,
+    /// When the initial events are given.
+    begin_at: Instant,
     changed: Receiver<u64>,
     bookmark_at: Instant,
     end_at: Instant,
@@ -89,13 +94,23 @@ impl Registry {
         let mut position = wanted;
         let mut initial = Vec::new();
         let mut ended = false;
-        if from_now {
+        let mut begins_in = Duration::ZERO;
+        if options.timeout.is_some_and(|seconds| seconds < 0) {
+            initial.push(WatchEvent::Error(Status::deadline_exceeded()));
+            ended = true;
+        } else if from_now && wanted > now.revision {
+            // Upstream waits for the version to come, and says so in the stream when it does not.
+            initial.push(WatchEvent::Error(Status::too_large_version(wanted, now.revision)));
+            begins_in = FRESH_WITHIN;
+            ended = true;
+        } else if from_now {
             position = now.revision;
             initial = now
                 .range(namespace, None)
                 .map(|(_, stored)| WatchEvent::Object(EventKind::Added, Arc::clone(stored)))
                 .collect();
-            if streaming_list && options.bookmarks {
+            // Without a version it is a list, too (`SetListOptionsDefaults`).
+            if options.bookmarks {
                 initial.push(WatchEvent::Bookmark { revision: position, initial_events_end: true });
             }
         } else if wanted == 0 {
@@ -108,7 +123,7 @@ impl Registry {
         }
         let start = Instant::now();
         let limit = match options.timeout {
-            Some(seconds) if seconds > 0 => Duration::from_secs(seconds).min(MAX_TIMEOUT),
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(MAX_TIMEOUT),
             _ => self.entropy.jitter(MIN_TIMEOUT, 1.0),
         };
         Ok(WatchStream {
@@ -118,6 +133,7 @@ impl Registry {
             options,
             position,
             initial,
+            begin_at: start + begins_in,
             changed,
             bookmark_at: start + BOOKMARK_EVERY,
             end_at: start + limit,
@@ -138,6 +154,9 @@ impl WatchStream {
 
     async fn next_written(&mut self) -> Option<Vec<WatchEvent>> {
         if !self.initial.is_empty() {
+            if self.begin_at > Instant::now() {
+                sleep_until(self.begin_at.min(self.end_at)).await;
+            }
             let initial = std::mem::take(&mut self.initial);
             let initial = self.converted_initial(initial).await;
             if !initial.is_empty() {
