@@ -29,7 +29,7 @@ enum Nulls<'a> {
     Keep(Option<&'a Value>),
 }
 
-impl<'a> Nulls<'a> {
+impl Nulls<'_> {
     fn below(self, name: &str) -> Self {
         match self {
             Self::Drop => Self::Drop,
