@@ -93,7 +93,7 @@ impl Walk<'_> {
         };
         namespaces.create(&PostParams::default(), &namespace).await?;
         let orders: RedisCluster = serde_json::from_value(json!({
-            "apiVersion": "cache.example.com/v1alpha1",
+            "apiVersion": "cache.example.com/v1",
             "kind": "RedisCluster",
             "metadata": {"name": NAME, "namespace": NAMESPACE},
             "spec": {

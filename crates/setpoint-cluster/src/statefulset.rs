@@ -88,6 +88,12 @@ async fn carry_out(set: &StatefulSet, step: Step, cx: &Context<StatefulSet>) -> 
             cx.patch::<Pod>(Key::of(pod.as_ref()), owners_patch(pod.metadata.uid.as_deref(), &owners))
                 .await?;
         }
+        Step::AdoptRevision(revision) => {
+            let mut owners = revision.metadata.owner_references.clone().unwrap_or_default();
+            owners.push(owner_reference(set));
+            let patch = owners_patch(revision.metadata.uid.as_deref(), &owners);
+            cx.patch::<ControllerRevision>(Key::of(revision.as_ref()), patch).await?;
+        }
         Step::CreateRevision(revision) => {
             cx.create(*revision).await?;
         }

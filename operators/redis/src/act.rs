@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::json;
-use setpoint::{Context, Key, Patch, Result};
+use setpoint::{Context, Key, Patch, Propagation, Result};
 
 use crate::api::{RedisCluster, SWITCHOVER};
 use crate::decide::{Reason, Step};
 use crate::observe::{Command, Instance, Monitors, Observation, OrderError, Target};
 use crate::render::ROLE;
+use crate::settings::quantity;
 
 /// How long a pod that doesn't answer gets to end.
 const GRACE: Duration = Duration::from_secs(1);
@@ -100,6 +101,17 @@ pub async fn act(
                 cx.delete(&found).await?;
             }
         }
+        Step::GrowClaim { claim, bytes } => {
+            let requests = json!({ "storage": quantity(*bytes) });
+            let patch = Patch::Merge(json!({ "spec": { "resources": { "requests": requests } } }));
+            cx.patch::<PersistentVolumeClaim>(claim.as_str(), patch).await?;
+        }
+        Step::Renew { uid } => {
+            let found = cx.live::<StatefulSet>(&*key.name).await?;
+            if let Some(set) = found.filter(|set| set.uid().as_ref() == Some(uid)) {
+                cx.delete(&set).propagation(Propagation::Orphan).await?;
+            }
+        }
         Step::Scale(replicas) => {
             cx.apply(stateful_set(*replicas)).await?;
         }
@@ -164,6 +176,8 @@ pub fn event(reason: &Reason) -> Option<(bool, &'static str, String)> {
             Some((true, "SecondPrimaryDemoted", format!("{demoted} accepted writes beside the primary")))
         }
         Reason::Rolling { .. }
+        | Reason::Removing { .. }
+        | Reason::Growing { .. }
         | Reason::Blocked { .. }
         | Reason::Waiting { .. }
         | Reason::CannotReachPrimary { .. }

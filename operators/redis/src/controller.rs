@@ -19,16 +19,18 @@ use setpoint::{
 };
 use tokio::time::Instant;
 
-use crate::act::{act, event};
-use crate::api::{self, FINALIZER, RedisCluster, RedisClusterStatus, Storage};
+use crate::act::{ActError, act, event};
+use crate::admission::{Checks, Defaults};
+use crate::api::{self, FINALIZER, Reclaim, RedisCluster, RedisClusterStatus, Storage};
 use crate::decide::{Decision, Step, decide};
 use crate::facts;
 use crate::metrics::ClusterMetrics;
 use crate::observe::{
-    Command, Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, Resp, Workload,
+    Command, Credentials, Dial, Instance, Monitored, Monitors, Node, Observation, OrderError, Resp,
+    SessionError, Workload,
 };
 use crate::render::{self, Identity, PORT, Passwords, Revision, Revisions, TEMPLATE_HASH};
-use crate::settings::{Problem, Settings, same_size};
+use crate::settings::{Problem, Settings, quantity, quantity_in_bytes, same_size};
 use crate::status::{Report, status};
 
 /// Selects the objects of this operator.
@@ -71,7 +73,11 @@ pub fn operator_with(dial: Arc<dyn Dial>) -> Operator {
 
 /// The operator as a build would be that knows `revisions`.
 pub(crate) fn operator_of(dial: Arc<dyn Dial>, revisions: Revisions) -> Operator {
-    let operator = Operator::new("redis-operator").crd::<RedisCluster>().egress(servers());
+    let operator = Operator::new("redis-operator")
+        .versions(api::versions())
+        .defaulter(Defaults)
+        .validator(Checks)
+        .egress(servers());
     let metrics = ClusterMetrics::register(operator.metrics());
     operator.controller(controller(revisions, Monitors::new(dial), metrics))
 }
@@ -152,10 +158,15 @@ impl Reconciler for RedisClusters {
     async fn reconcile(&self, cluster: Arc<RedisCluster>, cx: &Context<RedisCluster>) -> Result<Action> {
         let identity = Identity::of(&cluster);
         let (mut settings, mut problems) = Settings::of(&cluster.spec);
+        problems.extend(kept_size(&cluster, &mut settings));
         let paused = facts::flag(&cluster, api::PAUSED);
         let existing = cx.get::<StatefulSet>(&identity.name).await?;
-        let (storage, resize) = effective_storage(&cluster, existing.as_deref());
-        if let (Some(_), Some(set), false, true) = (&resize, &existing, paused, problems.is_empty())
+        let (storage, mut impossible) = effective_storage(&cluster, existing.as_deref());
+        let differs = storage.as_ref().zip(cluster.spec.storage.as_ref()).is_some_and(|(has, wanted)| {
+            !same_size(&has.size, &wanted.size) || has.storage_class != wanted.storage_class
+        });
+        if let (true, Some(set), false, true) =
+            (impossible.is_some() || differs, &existing, paused, problems.is_empty())
             && set.metadata.deletion_timestamp.is_none()
             && self.start_over(cx, &cluster, set).await?
         {
@@ -192,7 +203,8 @@ impl Reconciler for RedisClusters {
                 Ok(passwords) => credentials = Some(passwords),
                 Err(error) => failure = refused(error, &mut problems),
             }
-            if problems.is_empty() && failure.is_none() && credentials.is_some() {
+            let goes = existing.as_ref().is_some_and(|set| set.metadata.deletion_timestamp.is_some());
+            if problems.is_empty() && failure.is_none() && credentials.is_some() && !goes {
                 if let Some(patch) = existing.as_deref().and_then(facts::foreign_strategy) {
                     cx.patch::<StatefulSet>(&*identity.name, patch).await?;
                 }
@@ -216,21 +228,33 @@ impl Reconciler for RedisClusters {
             // those of the first.
             return failure.map_or(Ok(Action::requeue(RESYNC)), Err);
         }
-        let observation = self
+        let mut observation = self
             .observe(cx, &cluster, &identity, settings.clone(), workload, credentials.as_ref(), &mut problems)
             .await?;
         if observation.premature() {
             return Ok(Action::requeue(FIRST_LOOK));
+        }
+        if problems.is_empty() && impossible.is_none() {
+            (observation.volumes, impossible) = growth(cx, &cluster, &observation).await?;
         }
         let mut decision = decide(&observation);
         if paused {
             decision.step = Step::Settled;
         }
         tracing::debug!(step = ?decision.step, reasons = ?decision.reasons, "decided");
-        act(&decision.step, &observation, &self.monitors, rendered, cx).await?;
+        let mut refused_set = None;
+        if let Err(error) = act(&decision.step, &observation, &self.monitors, rendered, cx).await {
+            refused_set = refused_setting(&error, &decision.step);
+            let refused_volume = refused_growth(&error, &decision.step);
+            if refused_set.is_none() && refused_volume.is_none() {
+                return Err(error);
+            }
+            impossible = impossible.or(refused_volume);
+            failure = failure.or(Some(error));
+        }
         let waits = matches!(decision.step, Step::Wait(_) | Step::Settled);
-        if waits || matches!(decision.step, Step::Record(_) | Step::Scale(_)) {
-            let report = Report { problems, storage: resize, paused };
+        if waits || failure.is_some() || matches!(decision.step, Step::Record(_) | Step::Scale(_)) {
+            let report = Report { problems, storage: impossible, paused, refused: refused_set };
             let before = cluster.status.as_ref();
             let after =
                 status(&observation, &decision, &report, before, cluster.metadata.generation, cx.clock());
@@ -240,7 +264,12 @@ impl Reconciler for RedisClusters {
                 cx.event(Event::warning(reason, note));
             }
         }
-        announce(cx, &decision);
+        if failure.is_none() {
+            announce(cx, &decision);
+        }
+        if decision.step == Step::Settled && !paused {
+            self.reclaim(cx, &cluster, &identity, &observation).await?;
+        }
         self.metrics.note(&Key::of(&*cluster), &observation, &decision);
         if let Some(error) = failure {
             return Err(error);
@@ -254,7 +283,8 @@ impl Reconciler for RedisClusters {
 }
 
 impl Cleanup for RedisClusters {
-    /// Nothing outside the Kubernetes cluster is left behind: children go with their owner, volumes stay.
+    /// Nothing outside the Kubernetes cluster is left behind: children go with their owner, volumes stay unless the
+    /// spec says otherwise.
     /// Servers that answer refuse writes from here on and don't wait for each other when their pods end.
     /// Orphaned ones go on as they are.
     async fn cleanup(&self, cluster: Arc<RedisCluster>, cx: &Context<RedisCluster>) -> Result<Action> {
@@ -273,6 +303,11 @@ impl Cleanup for RedisClusters {
                 }
             };
             futures::future::join_all(tracks.keys().map(retire)).await;
+            for claim in self.deletable(cx, &cluster).await? {
+                if claim.metadata.deletion_timestamp.is_none() {
+                    cx.delete(&*claim).await?;
+                }
+            }
         }
         self.monitors.forget(&key);
         Ok(Action::await_change())
@@ -297,7 +332,7 @@ impl RedisClusters {
         let made = of_pods.chain(set.as_deref().map(render::template_hash)).collect();
         // A broken spec says nothing about what its author wants: all stays as it is.
         let made = if problems.is_empty() { made } else { BTreeSet::new() };
-        let chosen = self.revisions.choose(pinned, &made, false, |revision| {
+        let chosen = self.revisions.choose(pinned, &made, settings.newest, |revision| {
             render::template_hash(&revision.stateful_set(identity, settings, storage, 1))
         });
         match chosen {
@@ -432,7 +467,9 @@ impl RedisClusters {
                 None => false,
             };
             let confirmed = facts.as_ref().is_some_and(|facts| Some(&facts.uid) == confirmed);
-            instances.insert(ordinal, Instance::of(name, facts, track, now, volume, confirmed));
+            let mut instance = Instance::of(name, facts, track, now, volume, confirmed);
+            instance.claim = claims.get(&claim).and_then(|claim| facts::claim(claim));
+            instances.insert(ordinal, instance);
         }
         Ok(Observation {
             now,
@@ -444,7 +481,50 @@ impl RedisClusters {
             requested: cluster.annotations().get(api::SWITCHOVER).cloned(),
             accept_data_loss: facts::flag(cluster, api::ACCEPT_DATA_LOSS),
             frozen: !problems.is_empty(),
+            volumes: None,
         })
+    }
+
+    /// Deletes the claims of servers that were removed, where the user wants that. Only once everything is as the spec
+    /// says, and never one that a pod could still use.
+    async fn reclaim(
+        &self,
+        cx: &Context<RedisCluster>,
+        cluster: &RedisCluster,
+        identity: &Identity,
+        o: &Observation,
+    ) -> Result<()> {
+        let kept = o.workload.as_ref().map_or(u32::MAX, |workload| workload.replicas.max(o.settings.size));
+        for claim in self.deletable(cx, cluster).await? {
+            let unused = |ordinal: u32| ordinal >= kept && !o.instances.contains_key(&ordinal);
+            let name = claim.name_any();
+            let pod = name.strip_prefix("data-").and_then(|pod| identity.ordinal(pod));
+            if pod.is_some_and(unused) && claim.metadata.deletion_timestamp.is_none() {
+                cx.delete(&*claim).await?;
+                cx.event(Event::normal(
+                    "VolumeDeleted",
+                    format!("{name}: its server was removed, and storage.reclaim is Delete"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The volume claims that were made for this very object and may be deleted with their servers.
+    async fn deletable(
+        &self,
+        cx: &Context<RedisCluster>,
+        cluster: &RedisCluster,
+    ) -> Result<Vec<Arc<PersistentVolumeClaim>>> {
+        if cluster.spec.storage.as_ref().is_none_or(|storage| storage.reclaim != Reclaim::Delete) {
+            return Ok(Vec::new());
+        }
+        let index = Key::of(cluster).to_string();
+        let claims = cx.by_index::<PersistentVolumeClaim>(CLUSTER_INDEX, &index).await?;
+        let ours = |claim: &Arc<PersistentVolumeClaim>| {
+            claim.labels().get(render::OWNER_UID) == cluster.metadata.uid.as_ref()
+        };
+        Ok(claims.into_iter().filter(ours).collect())
     }
 
     /// A pod of this cluster that lost its labels is still there, and its server serves: it gets them back.
@@ -554,11 +634,20 @@ fn of_stateful_set(set: &StatefulSet) -> Workload {
     Workload {
         replicas: set.spec.replicas.and_then(|replicas| u32::try_from(replicas).ok()).unwrap_or(1),
         template_hash: render::template_hash(set),
+        uid: set.uid().unwrap_or_default(),
+        volumes: set
+            .spec
+            .volume_claim_templates
+            .as_ref()
+            .and_then(|claims| claims.first())
+            .and_then(facts::claim)
+            .map(|claim| claim.asked),
+        terminating: set.metadata.deletion_timestamp.is_some(),
     }
 }
 
 /// The storage to render: once the StatefulSet exists its own, which cannot be changed; and what to say if
-/// the spec asks for another.
+/// the spec asks for another that volumes cannot become.
 fn effective_storage(
     cluster: &RedisCluster,
     existing: Option<&StatefulSet>,
@@ -567,9 +656,10 @@ fn effective_storage(
     let Some(existing) = existing else { return (wanted, None) };
     let claims = existing.spec.volume_claim_templates.as_ref();
     let current = claims.and_then(|claims| claims.first()).and_then(facts::storage);
-    let same = match (&wanted, &current) {
+    let fine = match (&wanted, &current) {
         (Some(wanted), Some(current)) => {
-            same_size(&wanted.size, &current.size) && wanted.storage_class == current.storage_class
+            quantity_in_bytes(&wanted.size) >= quantity_in_bytes(&current.size)
+                && wanted.storage_class == current.storage_class
         }
         (None, None) => true,
         _ => false,
@@ -583,14 +673,82 @@ fn effective_storage(
             },
         )
     };
-    let resize = (!same).then(|| {
-        format!(
-            "spec.storage: the servers run with {}; changing to {} is not supported yet",
-            say(&current),
-            say(&wanted)
-        )
+    let impossible = (!fine).then(|| {
+        format!("spec.storage: the servers run with {}, which cannot become {}", say(&current), say(&wanted))
     });
-    (current, resize)
+    (current, impossible)
+}
+
+/// Where the spec asks for fewer servers than are kept and does not say that they may go, all stay.
+fn kept_size(cluster: &RedisCluster, settings: &mut Settings) -> Option<Problem> {
+    let kept = cluster.status.as_ref().filter(|status| status.term > 0)?.size?;
+    let kept = u32::try_from(kept).ok().filter(|kept| *kept > settings.size)?;
+    settings.shrinks |= facts::flag(cluster, api::ALLOW_SCALE_DOWN);
+    if settings.shrinks {
+        return None;
+    }
+    let message = format!(
+        "{} servers stay although it says {}: scaleDown: Allow lets servers be removed",
+        kept, settings.size
+    );
+    settings.size = kept;
+    Some(Problem { field: "spec.size", message })
+}
+
+/// The size that volumes are to grow to, or why they cannot.
+async fn growth(
+    cx: &Context<RedisCluster>,
+    cluster: &RedisCluster,
+    o: &Observation,
+) -> Result<(Option<u128>, Option<String>)> {
+    let Some(wanted) = cluster.spec.storage.as_ref().and_then(|storage| quantity_in_bytes(&storage.size))
+    else {
+        return Ok((None, None));
+    };
+    let small = |size: u128| size < wanted;
+    for claim in
+        o.instances.values().filter_map(|instance| instance.claim.as_ref()).filter(|claim| small(claim.asked))
+    {
+        let object = cx.get::<PersistentVolumeClaim>(&*claim.name).await?;
+        let class = object
+            .as_ref()
+            .and_then(|claim| claim.spec.as_ref()?.storage_class_name.clone())
+            .unwrap_or_default();
+        let found =
+            if class.is_empty() { None } else { cx.live::<StorageClass>(Key::cluster(&*class)).await? };
+        if found.is_none_or(|class| class.allow_volume_expansion != Some(true)) {
+            let why = format!(
+                "spec.storage.size: {} has {} and cannot grow: storage class \"{class}\" does not allow it",
+                claim.name,
+                quantity(claim.asked),
+            );
+            return Ok((None, Some(why)));
+        }
+    }
+    let grows = o.workload.as_ref().and_then(|workload| workload.volumes).is_some_and(small)
+        || o.instances
+            .values()
+            .filter_map(|instance| instance.claim.as_ref())
+            .any(|claim| small(claim.asked.min(claim.has)));
+    Ok((grows.then_some(wanted), None))
+}
+
+/// Why a volume may not grow, as the API server says.
+fn refused_growth(error: &Error, step: &Step) -> Option<String> {
+    let Step::GrowClaim { claim, .. } = step else { return None };
+    let status = error.status().filter(|status| matches!(status.code, 403 | 422))?;
+    Some(format!("spec.storage.size: {claim} cannot grow: {}", status.message))
+}
+
+/// What a server said that refuses a setting.
+fn refused_setting(error: &Error, step: &Step) -> Option<String> {
+    let Step::Set { pod, name, value } = step else { return None };
+    match error.downcast_ref::<ActError>()? {
+        ActError::Order { source: OrderError::Session(SessionError::Refused(why)), .. } => {
+            Some(format!("{name} {value} on {pod}: {why}"))
+        }
+        _ => None,
+    }
 }
 
 /// A child that the API server refuses is a problem to report. One that it finds invalid stays so until the spec
@@ -622,9 +780,11 @@ fn troubles(before: Option<&RedisClusterStatus>, after: &RedisClusterStatus) -> 
         .iter()
         .filter(|now| match now.type_.as_str() {
             "FailoverBlocked" | "RolloutBlocked" => now.status == "True",
-            "ConfigApplied" => now.status == "False" && now.reason != "Applying",
+            "ConfigApplied" => {
+                now.status == "False" && !matches!(&*now.reason, "Applying" | "NoServerAnswers")
+            }
             "Progressing" => now.reason.starts_with("Storage"),
-            "StorageResized" => true,
+            "StorageResized" => now.reason == "NotSupported",
             _ => false,
         })
         .filter(|now| {

@@ -9,8 +9,10 @@ mod failover;
 #[cfg(test)]
 mod properties;
 mod roll;
+mod shrink;
 mod switchover;
 mod upkeep;
+mod volumes;
 
 use std::time::Duration;
 
@@ -105,6 +107,18 @@ pub enum Step {
         /// Its UID.
         uid: String,
     },
+    /// Ask for a larger volume.
+    GrowClaim {
+        /// The volume claim.
+        claim: String,
+        /// Its size.
+        bytes: u128,
+    },
+    /// Delete the StatefulSet without its pods, so that it is made again with what cannot be changed in it.
+    Renew {
+        /// Its UID.
+        uid: String,
+    },
     /// Have the StatefulSet keep this many pods.
     Scale(u32),
     /// Nothing to do now; look again after this time.
@@ -195,6 +209,16 @@ pub enum Reason {
     Rolling {
         /// Which are left.
         what: String,
+    },
+    /// Volumes are not yet as large as asked for.
+    Growing {
+        /// Which.
+        what: String,
+    },
+    /// A server is being removed, as it is more than what is asked for.
+    Removing {
+        /// The pod.
+        pod: String,
     },
     /// A setting is not yet in force everywhere.
     Configuring {

@@ -9,9 +9,10 @@ use kube::ResourceExt;
 use serde_json::json;
 use setpoint::Patch;
 
-use crate::api::{RedisCluster, RedisClusterStatus, Storage};
-use crate::observe::{Ledger, Node, PodFacts, Process};
+use crate::api::{Reclaim, RedisCluster, RedisClusterStatus, Storage};
+use crate::observe::{Claim, Ledger, Node, PodFacts, Process};
 use crate::render::{Identity, ON_DELETE, Role, TEMPLATE_HASH};
+use crate::settings::quantity_in_bytes;
 
 /// What `pod` says of itself at `now`, on a node in state `node` that takes no new pods if `cordoned`.
 pub fn pod(pod: &Pod, node: Node, cordoned: bool, now: Timestamp) -> PodFacts {
@@ -90,7 +91,24 @@ pub fn has_volume(claim: &PersistentVolumeClaim) -> bool {
 pub fn storage(claim: &PersistentVolumeClaim) -> Option<Storage> {
     let spec = claim.spec.as_ref()?;
     let size = spec.resources.as_ref()?.requests.as_ref()?.get("storage")?.0.clone();
-    Some(Storage { size, storage_class: spec.storage_class_name.clone() })
+    Some(Storage { size, storage_class: spec.storage_class_name.clone(), reclaim: Reclaim::default() })
+}
+
+/// What `object` says of the size of its volume.
+pub fn claim(object: &PersistentVolumeClaim) -> Option<Claim> {
+    let asked = object.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")?;
+    let status = object.status.as_ref();
+    let has = status.and_then(|status| status.capacity.as_ref()).and_then(|capacity| capacity.get("storage"));
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let asked = quantity_in_bytes(&asked.0)?;
+    Some(Claim {
+        name: object.name_any(),
+        asked,
+        has: has.and_then(|has| quantity_in_bytes(&has.0)).unwrap_or(0),
+        pending: conditions
+            .into_iter()
+            .any(|condition| condition.type_ == "FileSystemResizePending" && condition.status == "True"),
+    })
 }
 
 /// Number of servers that `status` speaks of: one more than the highest ordinal.
@@ -141,6 +159,7 @@ pub fn ledger(status: Option<&RedisClusterStatus>) -> Ledger {
         members: status.members.iter().cloned().collect(),
         quorum: u32::try_from(status.write_quorum).unwrap_or(0),
         holds_data: status.holds_data,
+        leaving: status.leaving.clone(),
     }
 }
 

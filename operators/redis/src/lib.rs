@@ -11,6 +11,7 @@
 //! tested over random histories of model servers.
 
 mod act;
+mod admission;
 pub mod api;
 mod controller;
 mod decide;

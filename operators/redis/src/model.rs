@@ -19,6 +19,7 @@ use crate::observe::{
     SessionError, Target,
 };
 use crate::render::{NOBODY, PORT, SEALED};
+use crate::settings::LIVE;
 
 /// How long a copy of the whole data takes.
 const FULL_SYNC: Duration = Duration::from_millis(300);
@@ -56,6 +57,8 @@ pub struct ModelServer {
     pub maxmemory: u64,
     /// `maxmemory-policy`.
     pub policy: String,
+    /// Other settings.
+    pub parameters: BTreeMap<&'static str, String>,
     /// Numbers of the writes that it has.
     pub log: Vec<u64>,
     /// Cancelled when the process ends.
@@ -135,6 +138,7 @@ impl World {
             delay: Duration::ZERO,
             maxmemory: 805_306_368,
             policy: "noeviction".into(),
+            parameters: LIVE.iter().map(|known| (known.name, known.default.to_owned())).collect(),
             log,
             process: CancellationToken::new(),
             disk: disk.to_owned(),
@@ -215,6 +219,7 @@ impl World {
             quorum: server.quorum,
             serve_stale: server.serve_stale,
             maxmemory: server.maxmemory,
+            parameters: server.parameters.clone(),
             policy: server.policy.clone(),
             used_memory: 1_000_000,
             keys: server.log.len() as u64,
@@ -276,7 +281,11 @@ impl World {
                 "replica-serve-stale-data" => server.serve_stale = value == "yes",
                 "maxmemory" => server.maxmemory = value.parse().unwrap(),
                 "maxmemory-policy" => server.policy.clone_from(value),
-                other => panic!("the model does not know {other}"),
+                other => {
+                    let known = LIVE.iter().find(|known| known.name == other);
+                    let known = known.unwrap_or_else(|| panic!("the model does not know {other}"));
+                    server.parameters.insert(known.name, value.clone());
+                }
             },
         }
         self.advance(now);

@@ -11,7 +11,7 @@ mod server;
 mod session;
 mod track;
 
-pub use instance::{Instance, Ledger, Node, Observation, PodFacts, Process, Proof, View, Workload};
+pub use instance::{Claim, Instance, Ledger, Node, Observation, PodFacts, Process, Proof, View, Workload};
 pub use monitor::{Monitored, Monitors, OrderError};
 pub use resp::Resp;
 pub use server::{Address, Follower, Handover, Link, Place, Server};

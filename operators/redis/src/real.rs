@@ -51,13 +51,10 @@ fn installed() -> bool {
 impl Rig {
     fn new(net: u8) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let spec = RedisClusterSpec {
-            size: 3,
-            image: "redis:7.0".into(),
-            version: None,
-            config: None,
-            storage: Some(crate::api::Storage { size: "1Gi".into(), storage_class: None }),
-        };
+        let spec: RedisClusterSpec = serde_json::from_value(
+            serde_json::json!({"size": 3, "image": "redis:7.0", "storage": {"size": "1Gi"}}),
+        )
+        .unwrap();
         let cluster = RedisCluster::new("orders", spec);
         let identity = Identity::of(&cluster);
         let (settings, _) = Settings::of(&cluster.spec);
@@ -164,7 +161,14 @@ impl Rig {
             now,
             settings: self.settings.clone(),
             ledger: self.ledger.clone(),
-            workload: Some(Workload { replicas: 3, template_hash: String::new() }),
+            workload: Some(Workload {
+                replicas: 3,
+                template_hash: String::new(),
+                uid: "set".into(),
+                volumes: None,
+                terminating: false,
+            }),
+            volumes: None,
             instances: instances.collect(),
             chosen: None,
             requested: self.requested.clone(),
@@ -203,7 +207,9 @@ impl Rig {
             Step::Set { pod, name, value } => order(pod, Command::Set { name, value: value.clone() }).await,
             Step::Delete { pod, .. } => panic!("{pod} is to be deleted, but every server answers or is dead"),
             Step::Restart { pod, .. } => panic!("nothing is outdated, but {pod} is to be restarted"),
-            Step::Scale(_) => panic!("nobody asked for another size"),
+            Step::Scale(_) | Step::GrowClaim { .. } | Step::Renew { .. } => {
+                panic!("nobody asked for another size: {step:?}")
+            }
             Step::Wait(_) | Step::Settled => sleep(Duration::from_millis(10)).await,
         }
     }

@@ -9,8 +9,7 @@ mod services;
 mod stateful_set;
 
 use config::config_map;
-use identity::OWNER_UID;
-pub use identity::{CLUSTER, Identity, ROLE, Role};
+pub use identity::{CLUSTER, Identity, OWNER_UID, ROLE, Role};
 #[cfg(test)]
 pub use revision::First;
 pub use revision::{Revision, Revisions, template_hash};
@@ -42,7 +41,7 @@ const REDIS_USER: i64 = 999;
 
 #[cfg(test)]
 mod tests {
-    use crate::api::{RedisCluster, RedisClusterSpec, Storage};
+    use crate::api::RedisCluster;
     use crate::settings::Settings;
 
     use super::*;
@@ -50,13 +49,10 @@ mod tests {
     fn cluster() -> RedisCluster {
         let mut cluster = RedisCluster::new(
             "orders",
-            RedisClusterSpec {
-                size: 3,
-                image: "redis".into(),
-                version: Some("7.0".into()),
-                config: None,
-                storage: Some(Storage { size: "1Gi".into(), storage_class: None }),
-            },
+            serde_json::from_value(serde_json::json!({
+                "size": 3, "image": "redis", "version": "7.0", "storage": {"size": "1Gi"},
+            }))
+            .unwrap(),
         );
         cluster.metadata.namespace = Some("shop".into());
         cluster.metadata.uid = Some("00000000-0000-4000-8000-000000000001".into());
@@ -119,7 +115,16 @@ mod tests {
         cluster.spec.config = Some(crate::api::RedisConfig {
             maxmemory: Some("100mb".into()),
             maxmemory_policy: Some(crate::api::MaxmemoryPolicy::AllkeysLru),
+            parameters: [("hz".to_owned(), "20".to_owned())].into(),
         });
+        assert_eq!(hash(&cluster, 5), before);
+        let config = cluster.spec.config.clone().unwrap_or_default();
+        cluster.spec.config = Some(crate::api::RedisConfig {
+            parameters: [("databases".to_owned(), "32".to_owned())].into(),
+            ..config.clone()
+        });
+        assert_ne!(hash(&cluster, 5), before, "servers take it only when they start");
+        cluster.spec.config = Some(config);
         assert_eq!(hash(&cluster, 5), before);
         cluster.spec.version = Some("7.2".into());
         assert_ne!(hash(&cluster, 5), before);

@@ -8,7 +8,7 @@ use crate::api::{Phase, RedisClusterStatus};
 use crate::decide::{Decision, Reason, Step, in_sync, roll_blocked, roll_pending};
 use crate::observe::{Instance, Ledger, Observation};
 use crate::render::Role;
-use crate::settings::Problem;
+use crate::settings::{Problem, quantity};
 
 /// What a condition says: its type, whether it holds, a word, a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct Report {
     pub storage: Option<String>,
     /// The operator only observes.
     pub paused: bool,
+    /// What a server said that refuses a setting.
+    pub refused: Option<String>,
 }
 
 /// The status to write. `before` is the status that was read.
@@ -65,6 +67,7 @@ pub fn status(
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     RedisClusterStatus {
         phase: Some(phase(o, decision, &ledger)),
+        size: i32::try_from(o.settings.size).ok(),
         replicas: count(pods().count()),
         ready_replicas: count(pods().filter(|pod| pod.ready && !pod.terminating).count()),
         current_primary: ledger.current,
@@ -73,6 +76,14 @@ pub fn status(
         members: ledger.members.into_iter().collect(),
         write_quorum: i32::try_from(ledger.quorum).unwrap_or(i32::MAX),
         holds_data: ledger.holds_data,
+        leaving: ledger.leaving,
+        storage_size: o
+            .instances
+            .values()
+            .filter_map(|instance| instance.claim.as_ref())
+            .map(|claim| claim.asked)
+            .max()
+            .map(quantity),
         render_revision: before.and_then(|status| status.render_revision),
         conditions,
     }
@@ -128,10 +139,17 @@ fn verdicts(o: &Observation, decision: &Decision, report: &Report) -> Vec<Verdic
         available,
         replicated,
         progressing(o, decision, report),
-        config(decision, report),
+        config(o, decision, report),
         blocked(decision),
         rollout(o),
     ];
+    let grows = decision.reasons.iter().find_map(|reason| match reason {
+        Reason::Growing { what } => Some(what.clone()),
+        _ => None,
+    });
+    if let (Some(what), None) = (grows, &report.storage) {
+        all.push(verdict("StorageResized", false, "Growing", what));
+    }
     if let Some(why) = &report.storage {
         all.push(verdict("StorageResized", false, "NotSupported", why.clone()));
     }
@@ -234,15 +252,21 @@ fn progressing(o: &Observation, decision: &Decision, report: &Report) -> Verdict
             verdict(true, "Waiting", why.unwrap_or_else(|| "waiting".to_owned()))
         }
         Step::Scale(size) => verdict(true, "Scaling", format!("to {size} servers")),
+        _ if decision.reasons.iter().any(|reason| matches!(reason, Reason::Removing { .. })) => {
+            verdict(true, "Scaling", format!("to {} servers", o.settings.size))
+        }
         _ => verdict(true, "Repairing", "changing roles or settings of servers".to_owned()),
     }
 }
 
-fn config(decision: &Decision, report: &Report) -> Verdict {
+fn config(o: &Observation, decision: &Decision, report: &Report) -> Verdict {
     let verdict = |holds, reason, message: String| Verdict { kind: "ConfigApplied", holds, reason, message };
     let problem = report.problems.iter().find(|problem| !problem.field.starts_with("spec.storage"));
     if let Some(problem) = problem {
         return verdict(false, problem.reason(), problem.to_string());
+    }
+    if let Some(why) = &report.refused {
+        return verdict(false, "Refused", why.clone());
     }
     for reason in &decision.reasons {
         match reason {
@@ -252,6 +276,12 @@ fn config(decision: &Decision, report: &Report) -> Verdict {
             Reason::Configuring { what } => return verdict(false, "Applying", what.clone()),
             _ => {}
         }
+    }
+    let silent: Vec<&Instance> =
+        o.instances.values().filter(|instance| instance.server().is_none()).collect();
+    if silent.len() == o.instances.len() {
+        let what = "no server answers, so nobody knows which settings are in force";
+        return verdict(false, "NoServerAnswers", what.to_owned());
     }
     verdict(true, "Applied", "every server that answers has the settings of the spec".to_owned())
 }

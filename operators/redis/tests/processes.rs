@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
     PostParams,
 };
-use kube::{CustomResourceExt, ResourceExt};
 use redis_operator::api::{Phase, RedisCluster, RedisClusterStatus};
 use serde_json::{Value, json};
 use setpoint_cluster::kubelet::Signal;
@@ -142,7 +142,7 @@ async fn write(url: &str, key: &str) -> bool {
 /// The definition, the operator under its own rights, and a namespace to play in.
 async fn prepare(cluster: &Cluster) {
     apply(cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await;
-    apply(cluster, &serde_json::to_value(RedisCluster::crd()).unwrap()).await;
+    apply(cluster, &serde_json::to_value(redis_operator::api::versions().crd().unwrap()).unwrap()).await;
     let operator = redis_operator::operator();
     let home = "redis-operator-system";
     apply(cluster, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}})).await;
@@ -154,7 +154,7 @@ async fn prepare(cluster: &Cluster) {
 }
 
 async fn create(cluster: &Cluster) -> String {
-    let object = json!({"apiVersion": "cache.example.com/v1alpha1", "kind": "RedisCluster", "metadata": {"name": "orders"},
+    let object = json!({"apiVersion": "cache.example.com/v1", "kind": "RedisCluster", "metadata": {"name": "orders"},
         "spec": {"size": 3, "image": "redis", "version": "7.0", "storage": {"size": "1Gi"}}});
     api::<RedisCluster>(cluster)
         .create(&PostParams::default(), &serde_json::from_value(object).unwrap())

@@ -42,6 +42,8 @@ pub enum Step {
     Adopt(Arc<Pod>),
     /// Give up a pod that the selector no longer means.
     Release(Arc<Pod>),
+    /// Add the set as controller of a revision that nobody controls.
+    AdoptRevision(Arc<ControllerRevision>),
     /// Create a revision.
     CreateRevision(Box<ControllerRevision>),
     /// Give a revision another number.
@@ -86,14 +88,22 @@ pub struct Decision {
 pub fn decide(observed: &Observed<'_>) -> Decision {
     let set = observed.set;
     let spec = &set.spec;
-    let revisions: Vec<_> = observed
+    let owners = |revision: &ControllerRevision| revision.metadata.owner_references.clone();
+    // A set before this one may have left them, with its pods.
+    let orphans: Vec<_> = observed
         .revisions
         .iter()
-        .filter(|r| is_ours(set, r.metadata.owner_references.as_ref()))
+        .filter(|revision| {
+            controller(owners(revision).as_ref()).is_none()
+                && revision.metadata.deletion_timestamp.is_none()
+                && labels::matches(&spec.selector, revision.metadata.labels.as_ref())
+        })
         .cloned()
         .collect();
+    let ours = observed.revisions.iter().filter(|revision| is_ours(set, owners(revision).as_ref())).cloned();
+    let revisions: Vec<_> = ours.chain(orphans.iter().cloned()).collect();
     let history = history(set, &revisions);
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = orphans.into_iter().map(Step::AdoptRevision).collect();
     let mut mine = Vec::new();
     for pod in observed.pods {
         claim_pod(set, spec, pod, &mut steps, &mut mine);

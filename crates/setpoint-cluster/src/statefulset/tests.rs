@@ -99,6 +99,12 @@ impl World {
                     did.push(format!("{name}<{}", kinds.join(",")));
                     self.claims.get_mut(&name).unwrap().metadata.owner_references = Some(owners);
                 }
+                Step::AdoptRevision(revision) => {
+                    did.push("adopt a revision".to_owned());
+                    let owner = owner_reference(&self.set);
+                    let revision = self.revisions.get_mut(revision.metadata.name.as_ref().unwrap()).unwrap();
+                    revision.metadata.owner_references = Some(vec![owner]);
+                }
                 Step::CreateRevision(revision) => {
                     self.revisions.insert(revision.metadata.name.clone().unwrap(), *revision);
                 }
@@ -343,6 +349,24 @@ fn adopts_orphans_and_releases_strangers() {
         !steps.iter().any(|step| matches!(step, Step::Adopt(_) | Step::Release(_) | Step::DeletePod(..))),
         "{steps:?}"
     );
+}
+
+/// The set was deleted without its pods and made again, as operators do to change what cannot be changed in it.
+#[test]
+fn a_new_set_takes_over_the_history_of_the_one_before() {
+    let mut world = World::new(&json!({}));
+    world.settle();
+    world.set.metadata.uid = Some("another".into());
+    for pod in world.pods.values_mut() {
+        pod.metadata.owner_references = None;
+    }
+    for revision in world.revisions.values_mut() {
+        revision.metadata.owner_references = None;
+    }
+    let before: Vec<String> = world.revisions.keys().cloned().collect();
+    assert_eq!(world.pass(), ["adopt a revision", "adopt web-0", "adopt web-1", "adopt web-2"]);
+    assert!(world.settle().is_empty(), "no pod is replaced");
+    assert_eq!(world.revisions.keys().cloned().collect::<Vec<_>>(), before);
 }
 
 #[test]

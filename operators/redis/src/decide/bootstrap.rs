@@ -147,6 +147,7 @@ fn begun(o: &Observation, chosen: &Instance) -> Ledger {
         members: std::collections::BTreeSet::new(),
         quorum: 0,
         holds_data: o.ledger.holds_data,
+        leaving: o.ledger.leaving.clone(),
     }
 }
 

@@ -5,9 +5,6 @@ use tokio::time::Instant;
 use super::{SOON, list};
 use crate::observe::{Instance, Link, Observation, Place, Server, Sighting, View};
 
-/// How long a primary must be silent before its silence counts.
-const UNREACHABLE_AFTER: Duration = Duration::from_secs(3);
-
 /// A replica that lost its link no longer than this before the primary was last seen has its recent writes.
 const FRESHNESS: Duration = Duration::from_secs(5);
 
@@ -148,34 +145,38 @@ fn better(o: &Observation, primary: &Instance, best: &Server, lost: Option<Insta
 }
 
 /// The members beside `primary`, which is one while it hands over.
-fn others<'a>(o: &'a Observation, primary: &Instance) -> impl Iterator<Item = &'a Instance> {
+fn all_others<'a>(o: &'a Observation, primary: &Instance) -> impl Iterator<Item = &'a Instance> {
     let name = primary.name.clone();
     o.members().filter(move |member| member.name != name)
+}
+
+/// Those of them that may take over: not one that was cut off to be removed, while the primary went on.
+fn others<'a>(o: &'a Observation, primary: &Instance) -> impl Iterator<Item = &'a Instance> {
+    all_others(o, primary).filter(|member| o.ledger.leaving.as_ref() != Some(&member.name))
 }
 
 /// Whether the silence of `primary` may lead to a change: long enough, confirmed by the replicas, and too
 /// few of those that could still help it are out of reach.
 fn silence_counts(o: &Observation, primary: &Instance) -> Result<(), Hold> {
     let silent = primary.silence(o.now);
-    if silent < UNREACHABLE_AFTER {
-        return Err(Hold::Later(
-            UNREACHABLE_AFTER.saturating_sub(silent),
-            format!("for {} to answer", primary.name),
-        ));
+    let enough = o.settings.unreachable_after;
+    if silent < enough {
+        return Err(Hold::Later(enough.saturating_sub(silent), format!("for {} to answer", primary.name)));
     }
     let heard = o.members().any(|member| {
         member.follows(primary)
-            && member.server().and_then(Server::link).is_some_and(
-                |link| matches!(link, Link::Up { last_io } if last_io < UNREACHABLE_AFTER.as_secs()),
-            )
+            && member
+                .server()
+                .and_then(Server::link)
+                .is_some_and(|link| matches!(link, Link::Up { last_io } if last_io < enough.as_secs()))
     });
     if heard {
         return Err(Hold::OnlyWeCannotReach);
     }
     let quorum = o.ledger.quorum;
     let missing: Vec<&Instance> =
-        others(o, primary).filter(|member| member.server().is_none() && !member.down()).collect();
-    let known = others(o, primary).count();
+        all_others(o, primary).filter(|member| member.server().is_none() && !member.down()).collect();
+    let known = all_others(o, primary).count();
     if quorum == 0 {
         return Err(Hold::Blocked(format!(
             "{} does not answer and may still accept writes without replicas; need proof of its death",

@@ -249,7 +249,7 @@ fn quorum_after(o: &Observation, chosen: &Instance) -> u32 {
     let others = o.instances.values().filter(|instance| {
         instance.name != chosen.name && instance.server().is_some_and(|server| !server.loading)
     });
-    upkeep::target_quorum(o).min(u32::try_from(others.count()).unwrap_or(u32::MAX))
+    upkeep::possible_quorum(o, others.count())
 }
 
 /// `primary` was promoted: lead replicas to it, then record it. Clients come last, by its label: a write must

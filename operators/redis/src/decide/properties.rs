@@ -1,7 +1,9 @@
 //! Properties of the decisions over random histories of model servers (P1 to P12 of the design).
 
 mod roll;
+mod shrink;
 mod survival;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +12,6 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::{Decision, Step, decide};
-use crate::api::MaxmemoryPolicy;
 use crate::model::World;
 use crate::observe::{
     Command, Handover, Instance, Ledger, Node, Observation, Place, PodFacts, Process, Server, Target, Track,
@@ -58,6 +59,8 @@ enum Event {
     Upgrade,
     /// A node is to be emptied.
     Cordon(u32),
+    /// The user wants another number of servers, from one to the number at the start.
+    Resize(u32),
     /// The operator's process restarts: it forgets all but the ledger.
     Forget,
 }
@@ -69,8 +72,10 @@ struct Sim {
     pods: BTreeMap<u32, ModelPod>,
     ledger: Ledger,
     size: u32,
+    most: u32,
     replicas: u32,
     persistent: bool,
+    settings: Settings,
     steps: Vec<Step>,
     looked: BTreeMap<u32, Instant>,
     busy: BTreeMap<u32, Instant>,
@@ -113,8 +118,10 @@ impl Sim {
             pods: BTreeMap::new(),
             ledger: Ledger::default(),
             size,
+            most: size,
             replicas: size,
             persistent,
+            settings: Settings::default(),
             steps: Vec::new(),
             looked: BTreeMap::new(),
             busy: BTreeMap::new(),
@@ -144,8 +151,13 @@ impl Sim {
         }
     }
 
+    /// How many servers are looked at: those of the StatefulSet and those whose pods still end.
+    fn present(&self) -> u32 {
+        self.replicas.max(self.pods.keys().max().map_or(0, |highest| highest + 1))
+    }
+
     fn observe(&self) -> Observation {
-        let instances = (0..self.replicas).map(|ordinal| {
+        let instances = (0..self.present()).map(|ordinal| {
             let facts = self.pods.get(&ordinal).map(|pod| PodFacts {
                 uid: pod.uid.clone(),
                 ip: Some(ip(ordinal)),
@@ -180,12 +192,18 @@ impl Sim {
             settings: Settings {
                 size: self.size,
                 image: "redis:7.0".into(),
-                maxmemory: Some(805_306_368),
-                policy: MaxmemoryPolicy::Noeviction,
                 persistent: self.persistent,
+                ..self.settings.clone()
             },
             ledger: self.ledger.clone(),
-            workload: Some(Workload { replicas: self.replicas, template_hash: self.template.to_string() }),
+            workload: Some(Workload {
+                replicas: self.replicas,
+                template_hash: self.template.to_string(),
+                uid: "set".into(),
+                volumes: None,
+                terminating: false,
+            }),
+            volumes: None,
             instances: instances.collect(),
             chosen: self.chosen.clone(),
             requested: self.requested.clone(),
@@ -210,7 +228,7 @@ impl Sim {
             answer.is_some_and(|(_, server)| server.handover != Handover::None)
         });
         let mut poked = false;
-        for ordinal in 0..self.replicas {
+        for ordinal in 0..self.present() {
             let track = self.tracks.entry(ordinal).or_default();
             let busy = self.busy.get(&ordinal).is_some_and(|until| self.now < *until);
             let server = self.world.servers.get(&ip(ordinal));
@@ -262,6 +280,10 @@ impl Sim {
         match step {
             Step::Promote { pod, quorum } => {
                 assert_eq!(self.ledger.target.as_ref(), Some(pod), "P4: recorded before the promotion");
+                assert!(
+                    self.ledger.leaving.as_ref() != Some(pod) || self.ledger.current.as_ref() != Some(pod),
+                    "P3: {pod} was cut off while the primary served"
+                );
                 assert!(self.ledger.quorum <= *quorum, "P12: the recorded quorum is not above the server's");
                 let server =
                     observation.instance(pod).and_then(Instance::server).expect("P3: only a reached server");
@@ -286,6 +308,14 @@ impl Sim {
                 }
             }
             Step::Restart { pod, .. } => self.check_restart(ordinal(pod)),
+            Step::Scale(replicas) if *replicas < self.replicas => {
+                let primary = observation.primary().expect("somebody serves");
+                let synced = |ordinal: &u32| {
+                    let instance = &observation.instances[ordinal];
+                    instance.name == primary.name || super::in_sync(instance, primary)
+                };
+                assert!((0..self.size).all(|ordinal| synced(&ordinal)), "P6: {:?}", self.steps);
+            }
             Step::Attach { pod, .. } => {
                 assert!(self.ledger.members.contains(pod), "P4: recorded before it may receive");
             }
@@ -376,11 +406,16 @@ impl Sim {
                 }
             }
             Step::Restart { pod, .. } => self.terminate(ordinal(pod)),
-            Step::Scale(replicas) => {
-                assert!(*replicas > self.replicas, "never fewer");
+            Step::Scale(replicas) if *replicas > self.replicas => {
                 self.replicas = *replicas;
                 self.create_pods();
             }
+            Step::Scale(replicas) => {
+                self.check_removal(*replicas);
+                self.replicas = *replicas;
+                self.terminate(*replicas);
+            }
+            Step::GrowClaim { .. } | Step::Renew { .. } => panic!("nobody asked for larger volumes"),
             Step::Wait(_) | Step::Settled => {}
         }
     }
@@ -408,6 +443,25 @@ impl Sim {
         self.world.kill(&ip(ordinal));
         self.pods.remove(&ordinal);
         self.create_pods();
+    }
+
+    /// A server is removed only when all that stay are in sync and it receives nothing any more.
+    fn check_removal(&self, left: u32) {
+        assert_eq!(left + 1, self.replicas, "one at a time");
+        assert!(left >= self.size, "never fewer than are asked for");
+        assert!(!self.ledger.members.contains(&name(left)), "P4: it no longer counts");
+        let role = self.pods.get(&left).and_then(|pod| pod.role);
+        assert_eq!(role, None, "no client is led to it");
+        let primary = self.service().expect("somebody serves");
+        assert_ne!(primary, ip(left), "the primary stays");
+        assert!(self.world.quorum(&primary) < self.size, "writes go on without it");
+        let waits = |ordinal: &u32| !self.world.ready(&ip(*ordinal), self.now);
+        let unready: Vec<u32> = (0..self.size).filter(waits).collect();
+        assert!(
+            unready.is_empty(),
+            "P6: {unready:?} are not in sync while {left} is removed; {:?}",
+            self.steps
+        );
     }
 
     /// The server that the Service leads to.
@@ -467,6 +521,7 @@ impl Sim {
             Event::Cordon(which) => {
                 self.cordoned.insert(which % self.replicas);
             }
+            Event::Resize(size) => self.size = 1 + size % self.most,
             Event::Forget => self.tracks.clear(),
         }
     }
@@ -491,7 +546,7 @@ impl Sim {
             .world
             .servers
             .iter()
-            .filter(|(_, server)| !server.running)
+            .filter(|(at, server)| !server.running && self.pods.keys().any(|pod| ip(*pod) == **at))
             .map(|(ip, _)| ip.clone())
             .collect();
         for ip in dead {
@@ -538,6 +593,7 @@ impl Sim {
 
     fn settled(&self) {
         let primary = self.service().expect("the Service leads somewhere");
+        assert_eq!((self.replicas, self.pods.len()), (self.size, self.size as usize), "as many as asked for");
         assert!(self.world.accepts_writes(&primary, self.now), "the primary accepts writes");
         for ordinal in (0..self.replicas).filter(|&other| ip(other) != primary) {
             assert_eq!(
@@ -589,6 +645,7 @@ fn anything() -> impl Strategy<Value = Event> {
         1 => (0u32..5).prop_map(Event::Wipe),
         1 => Just(Event::Upgrade),
         1 => (0u32..5).prop_map(Event::Cordon),
+        1 => (0u32..5).prop_map(Event::Resize),
         1 => (30u8..120).prop_map(Event::Run),
     ]
 }
@@ -603,6 +660,7 @@ fn plans() -> impl Strategy<Value = Event> {
         1 => Just(Event::Forget),
         1 => Just(Event::Upgrade),
         1 => (0u32..5).prop_map(Event::Cordon),
+        1 => (0u32..5).prop_map(Event::Resize),
         1 => (50u8..200).prop_map(Event::Run),
     ]
 }

@@ -10,24 +10,23 @@
 
 use std::time::Duration;
 
-use super::{LATER, Reason, Step, list, upkeep};
+use super::{LATER, Reason, Step, list, upkeep, volumes};
 use crate::observe::{Instance, Observation, Process, Proof, Server, View};
 use crate::render::Role;
 
 /// How long everything must have been in sync before the next pod is replaced.
-const CALM: Duration = Duration::from_secs(10);
+pub(super) const CALM: Duration = Duration::from_secs(10);
 
-/// A new pod that is not in sync after this time stops the roll until somebody looks.
-const TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Whether the pod of `instance` was made from another template than the one in force.
+/// Whether the pod of `instance` was made from another template than the one in force, or its file system grows when
+/// it starts anew.
 pub(super) fn outdated(o: &Observation, instance: &Instance) -> bool {
-    o.workload.as_ref().is_some_and(|workload| {
-        instance
-            .pod
-            .as_ref()
-            .is_some_and(|pod| pod.template_hash.as_deref() != Some(workload.template_hash.as_str()))
-    })
+    volumes::pending(instance)
+        || o.workload.as_ref().is_some_and(|workload| {
+            instance
+                .pod
+                .as_ref()
+                .is_some_and(|pod| pod.template_hash.as_deref() != Some(workload.template_hash.as_str()))
+        })
 }
 
 /// The instances with outdated pods, lowest ordinal first.
@@ -63,7 +62,7 @@ pub(super) fn victim(o: &Observation) -> Option<&Instance> {
 
 /// Whether `primary` is the last one with an outdated pod, so that its role is to move now.
 pub(super) fn primary_is_due(o: &Observation, primary: &Instance) -> bool {
-    calm(o).is_some() && outdated(o, primary) && all_outdated(o).len() == 1
+    !o.settings.manual && calm(o).is_some() && outdated(o, primary) && all_outdated(o).len() == 1
 }
 
 /// The next step of a roll, once the quorum no longer counts on the server that is about to stop.
@@ -79,7 +78,7 @@ pub(super) fn next(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step> {
     let alone = o.instances.len() == 1 && o.settings.persistent;
     match calm(o) {
         // Nobody could take over: its data is on its volume, and a restart is what was asked for.
-        Some(primary) if alone => restart(primary),
+        Some(primary) if alone && !o.settings.manual => restart(primary),
         None if blocked(o).is_none() => Some(Step::Wait(LATER)),
         Some(_) | None => None,
     }
@@ -96,16 +95,29 @@ pub fn blocked(o: &Observation) -> Option<String> {
             first.name
         ));
     }
+    if o.settings.manual
+        && outdated_pods.len() == 1
+        && primary.is_some_and(|primary| primary.name == first.name)
+    {
+        let what = if o.instances.len() == 1 { "delete the pod" } else { "name another pod in annotation" };
+        let how = if o.instances.len() == 1 { "" } else { crate::api::SWITCHOVER };
+        return Some(
+            format!("{} is the primary and update.primary is Manual: {what} {how}", first.name)
+                .trim_end()
+                .to_owned(),
+        );
+    }
     let stuck = o.instances.values().find_map(|instance| {
         let pod = instance.pod.as_ref().filter(|_| !outdated(o, instance))?;
         let fine = primary
             .is_some_and(|primary| primary.name == instance.name || upkeep::in_sync(instance, primary));
+        let late = pod.age > o.settings.patience;
         let trouble =
-            pod.trouble.as_deref().or_else(|| (pod.age > TIMEOUT).then_some("not in sync for ten minutes"));
+            pod.trouble.clone().or_else(|| late.then(|| format!("not in sync for {} s", pod.age.as_secs())));
         trouble.filter(|_| !fine || !pod.ready).map(|trouble| format!("{}: {trouble}", instance.name))
     })?;
     Some(format!(
-        "{} keep their older pod template because a new one does not get in sync; {stuck}; change spec.image and spec.version, or take the change back",
+        "{} keep their older pod template because a new one does not get in sync; {stuck}; take the last change of spec.image, spec.version, spec.resources, spec.scheduling or spec.config.parameters back, or change it again",
         list(outdated_pods)
     ))
 }

@@ -53,7 +53,8 @@ pub(super) fn planned(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Step
     };
     // A role that moves for another reason than the pod's end stays where it came.
     let settles = |member: &Instance| {
-        !cordoned(member) && !unasked(o, member) && (cordoned(primary) || !roll::outdated(o, member))
+        let place = cordoned(primary) || unasked(o, primary);
+        !cordoned(member) && !unasked(o, member) && (place || !roll::outdated(o, member))
     };
     let candidate = o
         .members()
@@ -116,7 +117,7 @@ fn begin(
             && !ends(other)
             && (other.name == primary.name || upkeep::in_sync(other, primary))
     };
-    let helpers = u32::try_from(o.instances.values().filter(helps).count()).unwrap_or(u32::MAX);
+    let helpers = o.instances.values().filter(helps).count();
     let mut members: BTreeSet<String> = o.ledger.members.clone();
     members.insert(primary.name.clone());
     reasons.push(Reason::SwitchingOver {
@@ -128,7 +129,7 @@ fn begin(
         target: Some(candidate.name.clone()),
         term: o.ledger.term + 1,
         members,
-        quorum: o.ledger.quorum.min(upkeep::target_quorum(o)).min(helpers),
+        quorum: o.ledger.quorum.min(upkeep::possible_quorum(o, helpers)),
         ..o.ledger.clone()
     })
 }

@@ -1,7 +1,7 @@
-use super::{Reason, Step, roll};
-use crate::api::MaxmemoryPolicy;
+use super::{Reason, Step, roll, shrink, volumes};
 use crate::observe::{Handover, Instance, Ledger, Link, Observation, Place, Server};
 use crate::render::Role;
+use crate::settings::{LIVE, same};
 
 /// A pod that is not to be the primary carries its label. Comes before all else: the Service must never
 /// lead to two, nor to one that is being replaced.
@@ -57,8 +57,10 @@ pub(super) fn attach_members(o: &Observation, primary: &Instance) -> Option<Step
 
 /// Loaded servers that should follow `primary` but don't.
 fn astray<'a>(o: &'a Observation, primary: &'a Instance) -> impl Iterator<Item = &'a Instance> {
+    let leaves = shrink::victim(o).map(|victim| &victim.name);
     o.instances.values().filter(move |instance| {
         instance.name != primary.name
+            && leaves != Some(&instance.name)
             && instance.pod.as_ref().is_some_and(|pod| !pod.terminating)
             && !instance.follows(primary)
             && instance.server().is_some_and(|server| !server.loading && !server.writable())
@@ -72,13 +74,16 @@ pub(super) fn maintain(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Ste
     let server = primary.server()?;
     labels(o, primary)
         .or_else(|| members(o))
+        .or_else(|| shrink::stays(o, primary))
         .or_else(|| quorum(o, primary, server))
         .or_else(|| settings(o, primary, reasons))
         .or_else(|| {
             (server.keys > 0 && !o.ledger.holds_data)
                 .then(|| Step::Record(Ledger { holds_data: true, ..o.ledger.clone() }))
         })
-        .or_else(|| scale(o))
+        .or_else(|| grow(o))
+        .or_else(|| shrink::next(o, reasons))
+        .or_else(|| volumes::next(o, reasons))
         .or_else(|| roll::next(o, reasons))
 }
 
@@ -86,7 +91,10 @@ pub(super) fn maintain(o: &Observation, reasons: &mut Vec<Reason>) -> Option<Ste
 fn labels(o: &Observation, primary: &Instance) -> Option<Step> {
     let replica = |instance: &&Instance| {
         let labelled = instance.pod.as_ref().is_some_and(|pod| pod.role == Some(Role::Replica));
-        instance.name != primary.name && in_sync(instance, primary) && !labelled
+        instance.name != primary.name
+            && in_sync(instance, primary)
+            && !labelled
+            && shrink::victim(o).is_none_or(|victim| victim.name != instance.name)
     };
     let instance = o.instances.values().find(replica)?;
     Some(Step::Label { pod: instance.name.clone(), role: Role::Replica })
@@ -117,9 +125,18 @@ fn members(o: &Observation) -> Option<Step> {
     (members != o.ledger.members).then(|| Step::Record(Ledger { members, ..o.ledger.clone() }))
 }
 
-/// Half of the servers: a majority with the primary.
+/// As many replicas as the user wants, or half of the servers: a majority with the primary.
 pub(super) fn target_quorum(o: &Observation) -> u32 {
-    o.workload.as_ref().map_or(o.settings.size, |workload| o.settings.size.min(workload.replicas)) / 2
+    let servers =
+        o.workload.as_ref().map_or(o.settings.size, |workload| o.settings.size.min(workload.replicas));
+    o.settings.min_replicas.map_or(servers / 2, |wanted| wanted.min(servers.saturating_sub(1)))
+}
+
+/// The quorum where `confirming` replicas can meet it: no more than that, unless the user would rather have writes
+/// refused.
+pub(super) fn possible_quorum(o: &Observation, confirming: usize) -> u32 {
+    let target = target_quorum(o);
+    if o.settings.required { target } else { target.min(u32::try_from(confirming).unwrap_or(u32::MAX)) }
 }
 
 /// As many replicas as wanted must confirm, but never more than there are, so that a lost one doesn't stop
@@ -134,12 +151,12 @@ fn quorum(o: &Observation, primary: &Instance, server: &Server) -> Option<Step> 
         None => instance.ip().is_some_and(listed),
     };
     // Those that are about to stop don't count.
-    let victim = roll::victim(o).map(|victim| &victim.name);
+    let victim = roll::victim(o).or_else(|| shrink::victim(o)).map(|victim| &victim.name);
     let stays = |instance: &&Instance| {
         Some(&instance.name) != victim && instance.pod.as_ref().is_none_or(|pod| !pod.terminating)
     };
     let confirming = o.members().filter(stays).filter(confirms).count();
-    let wanted = target_quorum(o).min(u32::try_from(confirming).unwrap_or(u32::MAX));
+    let wanted = possible_quorum(o, confirming);
     let record = || Some(Step::Record(Ledger { quorum: wanted, ..o.ledger.clone() }));
     if wanted < o.ledger.quorum {
         record()
@@ -184,7 +201,7 @@ fn settings(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> O
         .filter(|(_, server)| server.maxmemory != maxmemory && server.used_memory > maxmemory)
         .map(|(instance, _)| instance)
         .collect();
-    if !full.is_empty() && wanted.policy != MaxmemoryPolicy::AllkeysLru {
+    if !full.is_empty() && !wanted.policy.evicts_all() {
         let why = format!(
             "{maxmemory} bytes are less than what {} use, and maxmemoryPolicy {policy} does not free enough: raise it or evict all keys",
             super::list(full)
@@ -192,24 +209,26 @@ fn settings(o: &Observation, primary: &Instance, reasons: &mut Vec<Reason>) -> O
         reasons.push(Reason::ConfigRefused { field: "spec.config.maxmemory", why });
         return None;
     }
-    let (instance, _) = running().find(|(_, server)| server.maxmemory != maxmemory)?;
-    reasons.push(Reason::Configuring { what: format!("maxmemory on {}", instance.name) });
-    set(instance, "maxmemory", maxmemory.to_string())
+    if let Some((instance, _)) = running().find(|(_, server)| server.maxmemory != maxmemory) {
+        reasons.push(Reason::Configuring { what: format!("maxmemory on {}", instance.name) });
+        return set(instance, "maxmemory", maxmemory.to_string());
+    }
+    // What the user took out of the spec is as if it had never been there.
+    LIVE.iter().find_map(|parameter| {
+        let value = wanted.parameters.get(parameter.name).map_or(parameter.default, String::as_str);
+        let differs = |server: &Server| {
+            server.parameters.get(parameter.name).is_some_and(|shown| !same(parameter, value, shown))
+        };
+        let (instance, _) = running().find(|(_, server)| differs(server))?;
+        reasons.push(Reason::Configuring { what: format!("{} on {}", parameter.name, instance.name) });
+        set(instance, parameter.name, value.to_owned())
+    })
 }
 
-/// More servers, once the primary serves, or fewer where somebody made more than were asked for, once those that
-/// were are in sync.
-fn scale(o: &Observation) -> Option<Step> {
+/// More servers, once the primary serves.
+fn grow(o: &Observation) -> Option<Step> {
     let workload = o.workload.as_ref()?;
-    let primary = o.primary()?;
-    let spare = || {
-        let asked = || o.instances.range(..o.settings.size).map(|(_, instance)| instance);
-        asked().count() == o.settings.size as usize
-            && asked().any(|instance| instance.name == primary.name)
-            && asked().all(|instance| instance.name == primary.name || in_sync(instance, primary))
-    };
-    let wanted = workload.replicas < o.settings.size || (workload.replicas > o.settings.size && spare());
-    (wanted && !o.frozen).then_some(Step::Scale(o.settings.size))
+    (workload.replicas < o.settings.size && !o.frozen).then_some(Step::Scale(o.settings.size))
 }
 
 /// Pods that the StatefulSet is to have but has not, where no primary serves that would be asked first: somebody

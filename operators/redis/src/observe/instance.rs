@@ -28,6 +28,8 @@ pub struct Observation {
     pub accept_data_loss: bool,
     /// Something stands in the way of more servers.
     pub frozen: bool,
+    /// Size of each volume in bytes that the user asks for, where volumes may grow to it.
+    pub volumes: Option<u128>,
 }
 
 impl Observation {
@@ -54,6 +56,8 @@ pub struct Ledger {
     pub quorum: u32,
     /// A key was seen since the last change of the primary, or the new one had one.
     pub holds_data: bool,
+    /// Pod of a replica that is cut off while the primary serves, to be removed: it lacks writes that nobody knows of.
+    pub leaving: Option<String>,
 }
 
 /// The StatefulSet.
@@ -63,6 +67,25 @@ pub struct Workload {
     pub replicas: u32,
     /// Hash of the pod template that the operator renders now.
     pub template_hash: String,
+    /// UID of the StatefulSet.
+    pub uid: String,
+    /// Size of the volumes of new pods in bytes; none if they have none.
+    pub volumes: Option<u128>,
+    /// It is being deleted.
+    pub terminating: bool,
+}
+
+/// What Kubernetes says of the volume claim of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// The size that it asks for, in bytes.
+    pub asked: u128,
+    /// The size that its volume has, in bytes.
+    pub has: u128,
+    /// The volume has grown, and its file system will when the pod starts anew.
+    pub pending: bool,
 }
 
 /// One server: its pod, what was last heard of it, and what was seen before.
@@ -94,6 +117,8 @@ pub struct Instance {
     pub looked: bool,
     /// A volume exists that may hold data.
     pub volume: bool,
+    /// The claim of that volume, where it is known.
+    pub claim: Option<Claim>,
     /// Why the server refuses the operator's account.
     pub login: Option<String>,
 }
@@ -241,6 +266,7 @@ impl Instance {
             silent: track.and_then(Track::silent_since),
             looked: track.is_none_or(Track::looked),
             volume,
+            claim: None,
             login: track.and_then(Track::login).map(str::to_owned),
         }
     }

@@ -81,7 +81,7 @@ impl Session for RespSession {
                 .cmd("INFO")
                 .cmd("CONFIG")
                 .arg("GET")
-                .arg(&Server::SETTINGS)
+                .arg(Server::settings().collect::<Vec<_>>())
                 .query_async(&mut self.connection)
                 .await
                 .map_err(|error| session_error(&error))?;

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::render::{NOBODY, SEALED};
+use crate::settings::LIVE;
 
 /// Where a server can be reached: IP address and port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +39,8 @@ pub struct Server {
     pub maxmemory: u64,
     /// `maxmemory-policy`.
     pub policy: String,
+    /// Other settings that users may change, as far as this server knows them.
+    pub parameters: BTreeMap<&'static str, String>,
     /// Bytes in use.
     pub used_memory: u64,
     /// Keys in all databases.
@@ -154,6 +157,10 @@ impl Server {
             serve_stale: setting("replica-serve-stale-data")? == "yes",
             maxmemory: setting_number("maxmemory")?,
             policy: setting("maxmemory-policy")?.to_owned(),
+            parameters: LIVE
+                .iter()
+                .filter_map(|parameter| Some((parameter.name, config.get(parameter.name)?.clone())))
+                .collect(),
             used_memory: number("used_memory")?,
             keys: keys.sum(),
             handover: match fields.get("master_failover_state").copied() {
@@ -165,9 +172,11 @@ impl Server {
         })
     }
 
-    /// The settings that [`parse`](Self::parse) needs of `CONFIG GET`.
-    pub const SETTINGS: [&'static str; 4] =
-        ["min-replicas-to-write", "replica-serve-stale-data", "maxmemory", "maxmemory-policy"];
+    /// The settings that [`parse`](Self::parse) takes from `CONFIG GET`; the first four it needs.
+    pub fn settings() -> impl Iterator<Item = &'static str> {
+        let needed = ["min-replicas-to-write", "replica-serve-stale-data", "maxmemory", "maxmemory-policy"];
+        needed.into_iter().chain(LIVE.iter().map(|parameter| parameter.name))
+    }
 
     /// Whether it would accept a write if enough replicas follow.
     pub fn writable(&self) -> bool {
@@ -213,7 +222,7 @@ impl Server {
         (
             (self.run_id.clone(), self.version.clone(), of, link, self.loading, followers),
             (self.lines.clone(), self.quorum, self.serve_stale, self.maxmemory, self.policy.clone()),
-            (self.keys > 0, self.write_error, self.handover),
+            (self.keys > 0, self.write_error, self.handover, self.parameters.clone()),
         )
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{Identity, NOBODY, PORT, SEALED, SYSTEM_PATH};
-use crate::settings::Settings;
+use crate::settings::{Settings, lines};
 
 /// The ConfigMap with `redis.conf`. It is edited in place: running servers get the same values by
 /// `CONFIG SET`, so the file only matters for the next start.
@@ -19,6 +19,8 @@ pub fn config_map(identity: &Identity, settings: &Settings, maxmemory: u64) -> C
 /// somebody makes it a primary it refuses writes until the operator lowers `min-replicas-to-write`.
 fn redis_conf(settings: &Settings, maxmemory: u64) -> String {
     let (host, port) = NOBODY;
+    let given = lines(&settings.parameters);
+    let given = if given.is_empty() { given } else { format!("\n{given}") };
     let append = if settings.persistent { "yes" } else { "no" };
     format!(
         "\
@@ -52,7 +54,7 @@ include {SYSTEM_PATH}/auth.conf
 
 maxmemory {maxmemory}
 maxmemory-policy {}
-",
+{given}",
         settings.policy.as_str(),
     )
 }

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
     EnvVarSource, ExecAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector,
     PersistentVolumeClaim, PersistentVolumeClaimSpec, PodAffinityTerm, PodAntiAffinity, PodSecurityContext,
-    PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-    SecurityContext, Volume, VolumeMount, VolumeResourceRequirements, WeightedPodAffinityTerm,
+    PodSpec, PodTemplateSpec, Probe, SeccompProfile, SecretVolumeSource, SecurityContext, Volume,
+    VolumeMount, VolumeResourceRequirements, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -16,11 +16,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use super::scripts::hash8;
 use super::{Identity, OWNER_UID, PORT, REDIS_USER, SYSTEM_PATH, Scripts};
 use crate::api::Storage;
-use crate::settings::Settings;
+use crate::settings::{AT_START, Settings, lines};
 
 /// Annotation of pods: hash of the template that they were made from, as the operator rendered it. Not of
 /// what the API server returns, so that a default of a new Kubernetes version cannot look like a change.
 pub const TEMPLATE_HASH: &str = "cache.example.com/template-hash";
+
+/// Annotation of pods: hash of the settings that servers take only when they start.
+const RESTART_HASH: &str = "cache.example.com/restart-hash";
 
 /// The update strategy: pods stay until somebody deletes them.
 pub const ON_DELETE: &str = "OnDelete";
@@ -117,12 +120,16 @@ fn template(
         volumes.push(Volume { name: "data".to_owned(), empty_dir, ..Volume::default() });
     }
     let mut template = PodTemplateSpec {
-        metadata: Some(ObjectMeta { labels: Some(identity.labels()), ..ObjectMeta::default() }),
+        metadata: Some(ObjectMeta {
+            labels: Some(identity.labels()),
+            annotations: at_start(settings),
+            ..ObjectMeta::default()
+        }),
         spec: Some(PodSpec {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             // 60 s, and 5 s for each GiB that the memory limit allows.
-            termination_grace_period_seconds: Some(65),
+            termination_grace_period_seconds: i64::try_from(60 + 5 * settings.limit.div_ceil(1 << 30)).ok(),
             security_context: Some(PodSecurityContext {
                 run_as_user: Some(REDIS_USER),
                 run_as_group: Some(REDIS_USER),
@@ -134,7 +141,11 @@ fn template(
                 }),
                 ..PodSecurityContext::default()
             }),
-            affinity: Some(spread(identity)),
+            affinity: Some(settings.scheduling.affinity.clone().unwrap_or_else(|| spread(identity))),
+            node_selector: some(&settings.scheduling.node_selector),
+            tolerations: some(&settings.scheduling.tolerations),
+            topology_spread_constraints: some(&settings.scheduling.topology_spread_constraints),
+            priority_class_name: settings.scheduling.priority_class_name.clone(),
             containers: vec![container(settings)],
             volumes: Some(volumes),
             ..PodSpec::default()
@@ -142,11 +153,24 @@ fn template(
     };
     // Values of our own types always serialise; an empty text would only merge two templates into one hash.
     let text = serde_json::to_string(&template).unwrap_or_default();
-    let annotations = BTreeMap::from([(TEMPLATE_HASH.to_owned(), hash8([text.as_bytes()]))]);
     if let Some(metadata) = &mut template.metadata {
-        metadata.annotations = Some(annotations);
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(TEMPLATE_HASH.to_owned(), hash8([text.as_bytes()]));
     }
     template
+}
+
+/// The settings that servers take only when they start, so that a change of one makes another template.
+fn at_start(settings: &Settings) -> Option<BTreeMap<String, String>> {
+    let given =
+        settings.parameters.iter().filter(|(name, _)| AT_START.iter().any(|known| known.name == **name));
+    let given: BTreeMap<&'static str, String> = given.map(|(name, value)| (*name, value.clone())).collect();
+    (!given.is_empty())
+        .then(|| BTreeMap::from([(RESTART_HASH.to_owned(), hash8([lines(&given).as_bytes()]))]))
+}
+
+fn some<T: Clone + Default + PartialEq>(all: &T) -> Option<T> {
+    (*all != T::default()).then(|| all.clone())
 }
 
 /// Preferably each server on a host and in a zone of its own.
@@ -187,12 +211,6 @@ fn container(settings: &Settings) -> Container {
         read_only: read_only.then_some(true),
         ..VolumeMount::default()
     };
-    let quantities = |cpu: &str, memory: &str| {
-        Some(BTreeMap::from([
-            ("cpu".to_owned(), Quantity(cpu.to_owned())),
-            ("memory".to_owned(), Quantity(memory.to_owned())),
-        ]))
-    };
     Container {
         name: "redis".to_owned(),
         image: Some(settings.image.clone()),
@@ -214,11 +232,7 @@ fn container(settings: &Settings) -> Container {
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
         }]),
-        resources: Some(ResourceRequirements {
-            requests: quantities("100m", "256Mi"),
-            limits: quantities("500m", "1Gi"),
-            ..ResourceRequirements::default()
-        }),
+        resources: Some(settings.resources.clone()),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::api::versions;
 
 /// What a value leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,20 @@ fn base() -> Value {
         "config": {"maxmemory": "100mb", "maxmemoryPolicy": "noeviction"},
         "storage": {"size": "1Gi"},
     })
+}
+
+/// Takes every change back: a merge patch to [`base`].
+fn reset() -> Value {
+    let mut base = base();
+    for (path, _) in trials().into_iter().filter(|(path, _)| !path.contains('.')) {
+        if base.get(path).is_none() {
+            base[path] = Value::Null;
+        }
+    }
+    base["config"]["parameters"] = Value::Null;
+    base["storage"]["storageClass"] = Value::Null;
+    base["storage"]["reclaim"] = Value::Null;
+    base
 }
 
 /// Values for each field; null removes it.
@@ -67,7 +82,81 @@ fn trials() -> BTreeMap<&'static str, Vec<(Value, Expected)>> {
                 (json!("7.2"), Taken),
             ],
         ),
+        ("mode", vec![(json!("Cluster"), Refused), (json!(1), Refused), (json!(null), Taken)]),
         ("config", vec![(json!("x"), Refused), (json!([]), Refused), (json!(null), Taken)]),
+        (
+            "config.parameters",
+            vec![
+                (json!("x"), Refused),
+                (json!({"hz": 20}), Refused),
+                (json!({"hz": "0"}), Impossible),
+                (json!({"dir": "/"}), Impossible),
+                (json!({"no-such": "thing"}), Impossible),
+                (json!({"hz": "20", "notify-keyspace-events": "Ex"}), Taken),
+                (json!({"databases": "32"}), Taken),
+            ],
+        ),
+        ("resources", vec![(json!("x"), Refused), (json!([]), Refused)]),
+        ("resources.requests", vec![(json!("x"), Refused)]),
+        ("resources.requests.cpu", vec![(json!("x"), Refused), (json!([]), Refused)]),
+        ("resources.requests.memory", vec![(json!("lots"), Refused), (json!({}), Refused)]),
+        ("resources.limits", vec![(json!("x"), Refused)]),
+        ("resources.limits.cpu", vec![(json!("-1"), Refused), (json!([]), Refused)]),
+        (
+            "resources.limits.memory",
+            vec![
+                (json!("1GB"), Refused),
+                (json!(1), Impossible),
+                (json!("1Mi"), Impossible),
+                (json!("2Gi"), Taken),
+            ],
+        ),
+        ("writes", vec![(json!("x"), Refused), (json!({}), Taken)]),
+        (
+            "writes.minReplicas",
+            vec![
+                (json!("many"), Refused),
+                (json!(1.5), Refused),
+                (json!(3), Impossible),
+                (json!(-1), Impossible),
+                (json!(2), Taken),
+                (json!("1"), Impossible),
+            ],
+        ),
+        ("writes.policy", vec![(json!("x"), Refused), (json!("Required"), Taken)]),
+        ("scaleDown", vec![(json!("x"), Refused), (json!(true), Refused), (json!("Allow"), Taken)]),
+        ("update", vec![(json!("x"), Refused)]),
+        ("update.primary", vec![(json!("x"), Refused), (json!("Manual"), Taken)]),
+        ("update.operatorChanges", vec![(json!("x"), Refused), (json!("Auto"), Taken)]),
+        (
+            "update.timeout",
+            vec![
+                (json!("x"), Refused),
+                (json!(10), Refused),
+                (json!("1s"), Impossible),
+                (json!("5m"), Taken),
+            ],
+        ),
+        ("failover", vec![(json!("x"), Refused)]),
+        (
+            "failover.unreachableAfter",
+            vec![
+                (json!("soon"), Refused),
+                (json!("1s"), Impossible),
+                (json!("9h"), Impossible),
+                (json!("5s"), Taken),
+            ],
+        ),
+        ("scheduling", vec![(json!("x"), Refused)]),
+        ("scheduling.nodeSelector", vec![(json!("x"), Refused), (json!({"disk": 1}), Refused)]),
+        ("scheduling.affinity", vec![(json!("x"), Refused)]),
+        (
+            "scheduling.tolerations",
+            vec![(json!("x"), Refused), (json!([{"key": "batch", "operator": "Exists"}]), Taken)],
+        ),
+        ("scheduling.topologySpreadConstraints", vec![(json!("x"), Refused), (json!([{}]), Refused)]),
+        ("scheduling.priorityClassName", vec![(json!(1), Refused)]),
+        ("storage.reclaim", vec![(json!("x"), Refused), (json!("Delete"), Taken)]),
         (
             "config.maxmemory",
             vec![
@@ -103,7 +192,6 @@ fn trials() -> BTreeMap<&'static str, Vec<(Value, Expected)>> {
                 (json!(1), Refused),
                 (json!("0Gi"), Impossible),
                 (json!(format!("{far}Gi")), Impossible),
-                (json!("2Gi"), Unsupported),
                 (json!("1Mi"), Unsupported),
             ],
         ),
@@ -124,7 +212,10 @@ fn trials() -> BTreeMap<&'static str, Vec<(Value, Expected)>> {
 fn fields(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        fields(field, &path, found);
+        // The types of Kubernetes' own pod fields are not ours.
+        if path != "scheduling.affinity" {
+            fields(field, &path, found);
+        }
         found.insert(path);
     }
 }
@@ -132,6 +223,18 @@ fn fields(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
 /// `value` at `path` in an otherwise empty object.
 fn at(path: &str, value: Value) -> Value {
     path.rsplit('.').fold(value, |inner, name| json!({ name: inner }))
+}
+
+/// Puts what `more` has into `into`.
+fn merge(into: &mut Value, more: Value) {
+    match more {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                merge(&mut into[name], value);
+            }
+        }
+        value => *into = value,
+    }
 }
 
 impl Rig {
@@ -189,12 +292,17 @@ impl Rig {
 
 #[test]
 fn no_field_of_the_spec_is_forgotten() {
-    let crd = serde_json::to_value(RedisCluster::crd()).unwrap();
+    let crd = serde_json::to_value(versions().crd().unwrap()).unwrap();
+    let tried: BTreeSet<String> = trials().into_keys().map(str::to_owned).collect();
     for version in crd["spec"]["versions"].as_array().unwrap() {
         let mut found = BTreeSet::new();
         fields(&version["schema"]["openAPIV3Schema"]["properties"]["spec"], "", &mut found);
-        let tried: BTreeSet<String> = trials().into_keys().map(str::to_owned).collect();
-        assert_eq!(found, tried, "every field is tried, and only those");
+        if version["name"] == "v1" {
+            assert_eq!(found, tried, "every field is tried, and only those");
+        } else {
+            let more: Vec<_> = found.difference(&tried).collect();
+            assert!(more.is_empty() || more == ["minReplicasToWrite"], "{more:?}");
+        }
     }
 }
 
@@ -207,6 +315,9 @@ async fn every_field_changed_on_a_running_cluster() {
     rig.well("carts", 1).await;
     assert!(rig.write("orders").await);
     for (path, values) in trials() {
+        // Beyond the first 25 there is one event about an object in five minutes.
+        let told = values.iter().filter(|(_, expected)| matches!(expected, Impossible | Unsupported)).count();
+        tokio::time::sleep(Duration::from_secs(300) * u32::try_from(told).unwrap()).await;
         for (value, expected) in values {
             let what = format!("spec.{path} = {value}");
             let answer = rig.patch("orders", at(path, value)).await;
@@ -222,8 +333,7 @@ async fn every_field_changed_on_a_running_cluster() {
                 _ => rig.told("orders", &format!("spec.{}", told_as(path)), &what).await,
             }
             assert!(rig.write("orders").await, "{what}: the cluster serves");
-            rig.patch("orders", base()).await.unwrap();
-            rig.patch("orders", json!({"storage": {"storageClass": null}})).await.unwrap();
+            rig.patch("orders", reset()).await.unwrap();
             rig.well("orders", 3).await;
             assert_eq!(rig.lost("orders").await, 0, "{what}");
         }
@@ -231,9 +341,12 @@ async fn every_field_changed_on_a_running_cluster() {
     assert_eq!(rig.forbidden(), Vec::<String>::new(), "every right was derived");
 }
 
-/// The path that a message about a change of `path` names: storage is told as a whole.
+/// The path that a message about a change of `path` names: storage and resources are told as a whole.
 fn told_as(path: &str) -> &str {
-    if path.starts_with("storage") { "storage" } else { path }
+    match path.split_once('.') {
+        Some((whole @ ("storage" | "resources"), _)) => whole,
+        _ => path,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,17 +364,12 @@ async fn every_impossible_field_of_a_new_cluster() {
         let (name, what) = (format!("new-{number}"), format!("spec.{path} = {value}"));
         let mut wanted = base();
         wanted["size"] = json!(1);
-        let pointer = format!("/{}", path.replace('.', "/"));
-        match wanted.pointer_mut(&pointer) {
-            Some(field) => *field = value,
-            None => wanted["storage"]["storageClass"] = value,
-        }
+        merge(&mut wanted, at(path, value));
         rig.create(&name, wanted).await;
-        rig.told(&name, &format!("spec.{path}"), &what).await;
+        rig.told(&name, &format!("spec.{}", told_as(path)), &what).await;
         assert!(rig.serves("carts").await, "{what}: others go on");
-        let mut fixed = base();
+        let mut fixed = reset();
         fixed["size"] = json!(1);
-        fixed["storage"]["storageClass"] = json!(null);
         rig.patch(&name, fixed).await.unwrap();
         rig.well(&name, 1).await;
     }

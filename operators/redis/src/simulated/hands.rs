@@ -116,7 +116,7 @@ impl Rig {
     pub(super) async fn versions(&self) -> Vec<String> {
         let mut versions = Vec::new();
         for (group, kind) in [
-            ("cache.example.com/v1alpha1", "RedisCluster"),
+            ("cache.example.com/v1", "RedisCluster"),
             ("apps/v1", "StatefulSet"),
             ("v1", "Service"),
             ("v1", "ConfigMap"),
