@@ -287,8 +287,67 @@ async fn faults(cluster: &Cluster, machine: &Machine) {
     step("a replica hung for eight seconds");
     let gap = writer.finish(cluster, "a slow replica").await;
     assert!(gap < Duration::from_secs(8), "{gap:?}");
+
+    let primary = ready(cluster, 3).await;
+    let writer = Writer::start(cluster).await;
+    let parameters = json!({"hz": "20", "notify-keyspace-events": "Ex", "repl-backlog-size": "128mb"});
+    change(cluster, json!({"config": {"parameters": parameters}})).await;
+    settings(cluster, "20", "134217728").await;
+    step("every server has other settings");
+    // What starts anew reads them from the file.
+    machine.signal(NAMESPACE, "orders-2", "redis", Signal::Kill).await.unwrap();
+    eventually("its process is another one", BOUND, async || {
+        let pod = api::<Pod>(cluster).get("orders-2").await.unwrap();
+        let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        if statuses.iter().any(|status| status.restart_count > 0) {
+            Ok(())
+        } else {
+            Err(format!("{statuses:?}"))
+        }
+    })
+    .await
+    .unwrap();
+    ready(cluster, 3).await;
+    settings(cluster, "20", "134217728").await;
+    change(cluster, json!({"config": {"parameters": null}})).await;
+    settings(cluster, "10", "67108864").await;
+    step("every server has the defaults again");
+    change(cluster, json!({"size": 2, "scaleDown": "Allow"})).await;
+    let left = ready(cluster, 2).await;
+    step("two servers are left");
+    writer.finish(cluster, "other settings and fewer servers").await;
+    assert!(left == "orders-0" || left == "orders-1", "{primary} was the primary, {left} is");
     api::<RedisCluster>(cluster).delete("orders", &DeleteParams::default()).await.unwrap();
     gone(cluster).await;
+}
+
+async fn change(cluster: &Cluster, spec: Value) {
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    api::<RedisCluster>(cluster).patch("orders", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until every server has these values of `hz` and `repl-backlog-size`.
+async fn settings(cluster: &Cluster, hz: &str, backlog: &str) {
+    let secret = api::<Secret>(cluster).get("orders-system").await.unwrap();
+    let password = String::from_utf8(secret.data.unwrap()["setpoint"].0.clone()).unwrap();
+    eventually("every server has the settings", BOUND, async || {
+        for pod in api::<Pod>(cluster).list(&ListParams::default()).await.unwrap() {
+            let ip = pod.status.and_then(|status| status.pod_ip).ok_or("no address")?;
+            let client = redis::Client::open(format!("redis://setpoint:{password}@{ip}:6379")).unwrap();
+            let mut connection =
+                client.get_multiplexed_async_connection().await.map_err(|error| error.to_string())?;
+            let mut get = redis::cmd("CONFIG");
+            get.arg("GET").arg("hz").arg("repl-backlog-size");
+            let found: std::collections::BTreeMap<String, String> =
+                get.query_async(&mut connection).await.map_err(|error| error.to_string())?;
+            if found["hz"] != hz || found["repl-backlog-size"] != backlog {
+                return Err(format!("{ip}: {found:?}"));
+            }
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 async fn gone(cluster: &Cluster) {

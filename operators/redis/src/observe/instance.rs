@@ -113,6 +113,8 @@ pub struct Instance {
     pub steady: Option<Instant>,
     /// Since when it has been silent, if known.
     pub silent: Option<Instant>,
+    /// When it last answered, however long ago.
+    pub heard: Option<Instant>,
     /// Its monitor, if it has one, has looked at least once.
     pub looked: bool,
     /// A volume exists that may hold data.
@@ -264,6 +266,7 @@ impl Instance {
             kept: track.and_then(Track::kept),
             steady: track.and_then(Track::steady),
             silent: track.and_then(Track::silent_since),
+            heard: track.and_then(Track::heard),
             looked: track.is_none_or(Track::looked),
             volume,
             claim: None,
@@ -294,10 +297,12 @@ impl Instance {
         self.answered.is_some_and(|answered| answered >= at)
     }
 
-    /// How long it has been without an answer at `now`.
+    /// How long it has been without an answer at `now`: since its last one, once a later question got none.
     pub fn silence(&self, now: Instant) -> Duration {
         match self.view {
-            View::Unreachable { since } => now.saturating_duration_since(since),
+            View::Unreachable { since } => {
+                now.saturating_duration_since(self.heard.map_or(since, |heard| heard.min(since)))
+            }
             View::Reached(_) | View::Down(_) => Duration::ZERO,
         }
     }

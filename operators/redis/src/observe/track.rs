@@ -150,6 +150,11 @@ impl Track {
         self.failing.or(self.seen.as_ref().map(|(at, _)| *at))
     }
 
+    /// When the server last answered.
+    pub fn heard(&self) -> Option<Instant> {
+        self.seen.as_ref().map(|(at, _)| *at)
+    }
+
     /// Why the server refuses the operator's account, if it does.
     pub fn login(&self) -> Option<&str> {
         self.login.as_deref()
