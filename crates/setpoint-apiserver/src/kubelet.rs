@@ -33,6 +33,18 @@ pub trait Kubelet: Send + Sync + 'static {
         options: ExecOptions,
     ) -> BoxFuture<'_, Result<ExecSession, KubeletError>>;
 
+    /// Connects to a running container: what it writes from now on, and its standard input if it has one and `options` want it.
+    /// `options` name no command; whether the container has a terminal is its own matter. The session's `exit` resolves when the
+    /// container ends, with 0: how it ended is in the pod's status.
+    ///
+    /// # Errors
+    /// When there is no such container, or this agent cannot do that.
+    fn attach(
+        &self,
+        container: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>>;
+
     /// Opens a TCP connection to a port of a pod, from the node's side of the pod network: for port-forward and the subresource
     /// `proxy`. The provided implementation is for agents whose pods have no network.
     ///
@@ -82,7 +94,7 @@ pub struct LogOptions {
     pub limit_bytes: Option<u64>,
 }
 
-/// What to run and which of its streams are wanted.
+/// What to run, and which streams are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOptions {
     /// Program and arguments.
@@ -97,7 +109,7 @@ pub struct ExecOptions {
     pub tty: bool,
 }
 
-/// A running command. Dropping the session ends the command.
+/// A running command, which ends when the session is dropped, or a container that somebody is attached to.
 pub struct ExecSession {
     /// Where its input goes; dropped at the end of the input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,

@@ -12,6 +12,7 @@ use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use setpoint_clock::Clock;
 use tokio::sync::{mpsc, watch};
+use tokio_util::io::StreamReader;
 
 use crate::kubelet::{
     Connection, ContainerId, ContainerSpec, ExecRequest, ExecSession, Exit, Image, ImageError, LogOptions,
@@ -458,6 +459,23 @@ impl Runtime for HollowRuntime {
             stderr: (!request.tty).then(|| Box::pin(io::Cursor::new(answer.stderr)) as _),
             resize: None,
             exit: async move { Ok(code) }.boxed(),
+        })
+    }
+
+    async fn attach(&self, container: &ContainerId, stdin: bool) -> Result<ExecSession, RuntimeError> {
+        if stdin {
+            let why =
+                "hollow nodes run nothing that could read (process nodes do): attach without standard input";
+            return Err(RuntimeError::Unsupported(why.to_owned()));
+        }
+        let options = LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() };
+        let log = self.logs(container, &options).await?;
+        Ok(ExecSession {
+            stdin: None,
+            stdout: Box::pin(StreamReader::new(log)),
+            stderr: None,
+            resize: None,
+            exit: async { Ok(0) }.boxed(),
         })
     }
 

@@ -78,6 +78,14 @@ impl Kubelet for Echo {
         async move { Ok(session) }.boxed()
     }
 
+    fn attach(
+        &self,
+        container: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
+        self.exec(container, options)
+    }
+
     fn dial(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Connection>, KubeletError>> {
         let port = address.port();
         async move {

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use crate::machine::Shared;
 use crate::network::GATEWAY;
 
+mod attach;
 mod container;
 mod exec;
 mod files;
@@ -179,6 +180,10 @@ impl Runtime for ProcessRuntime {
     ) -> Result<ExecSession, RuntimeError> {
         let running = self.container(container)?;
         exec::exec(&running, container, request).await
+    }
+
+    async fn attach(&self, container: &ContainerId, stdin: bool) -> Result<ExecSession, RuntimeError> {
+        attach::attach(&*self.container(container)?, container, stdin)
     }
 
     async fn logs(&self, container: &ContainerId, options: &LogOptions) -> Result<LogStream, RuntimeError> {

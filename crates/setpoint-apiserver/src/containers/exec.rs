@@ -1,10 +1,9 @@
-//! `exec` and `attach`: a command in a container, or what a container writes, and a client's terminal.
+//! `exec` and `attach`: a command in a container, or the container itself, and a client's terminal.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{Either, select};
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http::Response;
 use serde_json::{Value, json};
@@ -17,7 +16,7 @@ use super::upgrade::{Connection, Protocols, handshake};
 use super::{channels, failure, find, streams};
 use crate::body::Body;
 use crate::dispatch::Call;
-use crate::kubelet::{ExecExit, ExecOptions, ExecSession, KubeletError, LogOptions};
+use crate::kubelet::{ExecExit, ExecOptions, ExecSession, KubeletError};
 use crate::status::{Result, Status};
 
 const PROTOCOLS: Protocols = Protocols { web_socket: channels::PROTOCOLS, spdy: streams::PROTOCOLS };
@@ -54,42 +53,15 @@ fn options(call: &Call<'_>) -> ExecOptions {
     }
 }
 
-/// Turns the connection into what a container writes from now on.
+/// Connects the client to a container that runs.
 pub(crate) async fn attach(call: &mut Call<'_>) -> Result<Response<Body>> {
     let Some((kubelet, container)) = find(call)? else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", call.place.name)));
     };
     let accepted = handshake(&call.parts.headers, &PROTOCOLS)?;
     let streams = options(call);
-    let session = if streams.stdin {
-        let why = "the standard input of a running container cannot be attached to in this cluster";
-        failed(KubeletError::Unsupported(why.to_owned()))
-    } else {
-        let log = LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() };
-        kubelet.logs(container, log).await.map_or_else(failed, output)
-    };
+    let session = kubelet.attach(container, streams.clone()).await.unwrap_or_else(failed);
     accepted.switch(call, |connection| async move { run(connection, session, &streams).await })
-}
-
-/// The session of a log that goes on as long as its container.
-fn output(mut log: BoxStream<'static, Bytes>) -> ExecSession {
-    let (ours, theirs) = tokio::io::duplex(CHUNK);
-    tokio::spawn(async move {
-        let (mut read, mut write) = tokio::io::split(ours);
-        let copying = async {
-            while let Some(piece) = log.next().await {
-                if write.write_all(&piece).await.is_err() {
-                    return;
-                }
-            }
-        };
-        // Nothing is ever written at the other end: there is something to read when it is dropped, even if the container says nothing.
-        let mut nothing = [0];
-        let gone = read.read(&mut nothing);
-        select(std::pin::pin!(copying), std::pin::pin!(gone)).await;
-    });
-    let exit = std::future::ready(Ok(ExecExit { code: 0 })).boxed();
-    ExecSession { stdin: None, stdout: Some(Box::new(theirs)), stderr: None, resize: None, exit }
 }
 
 /// Moves bytes between client and command until the command ends or the client goes.

@@ -76,6 +76,14 @@ impl Kubelet for Echo {
         async move { Ok(session) }.boxed()
     }
 
+    fn attach(
+        &self,
+        container: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
+        self.exec(container, options)
+    }
+
     /// Port 80 answers with what it hears; nothing listens on any other.
     fn dial(&self, address: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Connection>, KubeletError>> {
         if address.port() != 80 {

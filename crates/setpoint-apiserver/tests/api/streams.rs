@@ -91,6 +91,14 @@ impl Kubelet for Silent {
         async move { Ok(session) }.boxed()
     }
 
+    fn attach(
+        &self,
+        container: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
+        self.exec(container, options)
+    }
+
     fn dial(&self, _: SocketAddr) -> BoxFuture<'_, Result<Box<dyn Connection>, KubeletError>> {
         let connection = self.end();
         async move { Ok(Box::new(connection) as Box<dyn Connection>) }.boxed()
@@ -248,7 +256,7 @@ async fn more_input_than_a_port_takes_does_not_hide_that_its_client_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_ends_with_who_is_attached_to_it() {
+async fn nothing_is_left_of_who_was_attached() {
     let (client, agent) = silent().await;
     drop(open(&client, "attach?stdout=true", "v5.channel.k8s.io").await);
     agent.is_over().await;

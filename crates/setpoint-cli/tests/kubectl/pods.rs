@@ -68,6 +68,7 @@ fn logs_and_commands() {
 
     a_terminal(&dev, "");
     over_spdy(&dev);
+    a_pod_with_an_input(&dev);
 }
 
 /// As kubectl spoke before WebSockets, and as client-go's `NewSPDYExecutor` does.
@@ -175,9 +176,32 @@ fn connections_to_ports() {
 
 /// `exec -it` in a terminal that `script` makes, with more environment: its size and the status arrive.
 fn a_terminal(dev: &Dev, environment: &str) {
+    sized(dev, environment, "exec -it talk -c main");
+}
+
+/// `kubectl run -i` attaches to the pod that it makes; its input ends with the client's, and so does the pod.
+fn a_pod_with_an_input(dev: &Dev) {
+    let run = "--rm --quiet --restart=Never --image=debian:12";
+    let lines = "a line\n".repeat(20_000);
+    let counted = dev.ok_with(&format!("run counts -i {run} -- sh -c 'wc -l; echo counted'"), &lines);
+    contains(&counted, &["20000", "counted"]);
+    contains(&dev.fails("get pod counts", ""), &["not found"]);
+    let failed =
+        dev.run(&format!("run fails-too -i {run} -- sh -c 'read line; echo got $line; exit 5'"), "x\n");
+    assert_eq!(
+        (failed.status.code(), text(&failed.stdout).trim()),
+        (Some(5), "got x"),
+        "{}",
+        text(&failed.stderr)
+    );
+    sized(dev, "", &format!("run sized -it {run}"));
+}
+
+/// What a command says and ends with that has a terminal of a certain size.
+fn sized(dev: &Dev, environment: &str, command: &str) {
     // The command may run before the client has told its size.
     let script = "for i in $(seq 200); do test \"$(stty size)\" = \"0 0\" || break; sleep 0.05; done; test -t 0 && stty size; exit 4";
-    let line = dev.shell_line(&format!("exec -it talk -c main -- sh -c '{script}'"));
+    let line = dev.shell_line(&format!("{command} -- sh -c '{script}'"));
     let output = Command::new("script")
         .args(["-qec", &format!("stty rows 33 cols 77; {environment}{line}"), "/dev/null"])
         .output();

@@ -63,27 +63,22 @@ impl<R: Runtime> Kubelet for Agent<R> {
             let request =
                 ExecRequest { command: options.command.clone(), tty: options.tty, stdin: options.stdin };
             let session = node.runtime().exec(&run, &request).await.map_err(|error| refused(&error))?;
-            let resize = session.resize.map(|sizes| {
-                let (sender, mut receiver) = mpsc::channel::<(u16, u16)>(4);
-                tokio::spawn(async move {
-                    while let Some((width, height)) = receiver.recv().await {
-                        if sizes.send(TerminalSize { width, height }).await.is_err() {
-                            return;
-                        }
-                    }
-                });
-                sender
-            });
-            Ok(ExecSession {
-                stdin: session.stdin.map(|stdin| Box::new(stdin) as _),
-                stdout: Some(Box::new(session.stdout)),
-                stderr: session.stderr.map(|stderr| Box::new(stderr) as _),
-                resize,
-                exit: session
-                    .exit
-                    .map(|exit| exit.map(|code| ExecExit { code }).map_err(|error| refused(&error)))
-                    .boxed(),
-            })
+            Ok(served(session))
+        }
+        .boxed()
+    }
+
+    fn attach(
+        &self,
+        container: ContainerRef,
+        options: ExecOptions,
+    ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
+        async move {
+            let ContainerRef { namespace, pod, container, .. } = &container;
+            let node = self.node()?;
+            let run = node.container_for_exec(namespace, pod, container)?;
+            let session = node.runtime().attach(&run, options.stdin).await;
+            session.map(served).map_err(|error| refused(&error))
         }
         .boxed()
     }
@@ -95,6 +90,31 @@ impl<R: Runtime> Kubelet for Agent<R> {
             Ok(Box::new(connection) as Box<dyn Connection>)
         }
         .boxed()
+    }
+}
+
+/// A session as the API server takes it.
+fn served(session: super::runtime::ExecSession) -> ExecSession {
+    let resize = session.resize.map(|sizes| {
+        let (sender, mut receiver) = mpsc::channel::<(u16, u16)>(4);
+        tokio::spawn(async move {
+            while let Some((width, height)) = receiver.recv().await {
+                if sizes.send(TerminalSize { width, height }).await.is_err() {
+                    return;
+                }
+            }
+        });
+        sender
+    });
+    ExecSession {
+        stdin: session.stdin.map(|stdin| Box::new(stdin) as _),
+        stdout: Some(Box::new(session.stdout)),
+        stderr: session.stderr.map(|stderr| Box::new(stderr) as _),
+        resize,
+        exit: session
+            .exit
+            .map(|exit| exit.map(|code| ExecExit { code }).map_err(|error| refused(&error)))
+            .boxed(),
     }
 }
 

@@ -154,6 +154,7 @@ pub fn container_spec(
         memory_limit: limit("memory").and_then(|millis| u64::try_from(millis / 1000).ok()),
         cpu_limit_millis: limit("cpu").and_then(|millis| u64::try_from(millis).ok()),
         stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         termination_message_path: container
             .termination_message_path

@@ -112,6 +112,14 @@ pub trait Runtime: Send + Sync + 'static {
         request: &ExecRequest,
     ) -> impl Future<Output = Result<ExecSession, RuntimeError>> + Send;
 
+    /// Connects to the container: what it writes from now on, byte by byte, and with `stdin` its standard input, if it was
+    /// [given one](ContainerSpec::stdin). The session's exit resolves with 0 when the container ends; dropping the session leaves the container alone.
+    fn attach(
+        &self,
+        container: &ContainerId,
+        stdin: bool,
+    ) -> impl Future<Output = Result<ExecSession, RuntimeError>> + Send;
+
     /// What the container wrote to its standard output and error, as whole lines (the last may be partial).
     fn logs(
         &self,
@@ -366,8 +374,10 @@ pub struct ContainerSpec {
     pub memory_limit: Option<u64>,
     /// CPU limit in thousandths.
     pub cpu_limit_millis: Option<u64>,
-    /// Keep standard input open (`stdin: true`).
+    /// Give it a standard input, for who attaches to it; else it reads the end of a file (`stdin: true`).
     pub stdin: bool,
+    /// Close its standard input when the first who was attached to it has gone (`stdinOnce: true`).
+    pub stdin_once: bool,
     /// Give it a terminal (`tty: true`).
     pub tty: bool,
     /// File inside the container whose content becomes [`Exit::message`]; upstream's default is
@@ -444,7 +454,7 @@ pub struct ExecRequest {
     pub stdin: bool,
 }
 
-/// A running command. All streams end when it does.
+/// A running command or container. All streams end when it does.
 pub struct ExecSession {
     /// Standard input, if asked for; dropping it closes it.
     pub stdin: Option<Pin<Box<dyn AsyncWrite + Send>>>,

@@ -13,6 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::attach::Input;
 use super::log::{self, Log, Stream};
 use super::terminal::{self, Terminal};
 use super::volumes::{LOGS, MESSAGES, ROOTS};
@@ -42,7 +43,8 @@ pub(super) struct Container {
     pub(super) log: Arc<Log>,
     /// What it runs, for commands that join it.
     pub(super) command: CommandSetup,
-    exit: watch::Receiver<Option<Exit>>,
+    pub(super) input: Input,
+    pub(super) exit: watch::Receiver<Option<Exit>>,
     root: PathBuf,
     message: PathBuf,
 }
@@ -74,18 +76,26 @@ impl Container {
 
         let streams = |source| RuntimeError::Io { what: "standard streams".to_owned(), source };
         let mut readers = JoinSet::new();
+        let mut input = Input::Nothing;
         let process = if spec.tty {
             let (socket, theirs) = terminal::offer().map_err(streams)?;
             let process = pod.process.start(setup, command.clone(), &[theirs.as_fd()]).await?;
             drop(theirs);
             let terminal = Terminal::accept(&socket).map_err(streams)?;
+            input = Input::Terminal { terminal: terminal.clone(), read: spec.stdin };
             readers.spawn(log::copy(terminal, Arc::clone(&log), Stream::Stdout));
             process
         } else {
-            let input = fs::File::open("/dev/null").map_err(streams)?;
+            let stdin: OwnedFd = if spec.stdin {
+                let (theirs, ours) = io::pipe().map_err(streams)?;
+                input = Input::pipe(ours, spec.stdin_once);
+                theirs.into()
+            } else {
+                fs::File::open("/dev/null").map_err(streams)?.into()
+            };
             let (stdout, their_stdout) = io::pipe().map_err(streams)?;
             let (stderr, their_stderr) = io::pipe().map_err(streams)?;
-            let theirs = [input.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
+            let theirs = [stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
             let process = pod.process.start(setup, command.clone(), &theirs).await?;
             for (reader, stream) in [(stdout, Stream::Stdout), (stderr, Stream::Stderr)] {
                 let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(streams)?;
@@ -104,7 +114,7 @@ impl Container {
             clock: shared.clock,
         };
         tokio::spawn(async move { sender.send_replace(Some(ending.wait().await)) });
-        Ok(Self { pod, process, log, command, exit, root, message })
+        Ok(Self { pod, process, log, command, input, exit, root, message })
     }
 
     /// How it ended; none only when the machine shuts down.

@@ -5,13 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 
-use setpoint_cluster::kubelet::{ContainerId, ExecRequest, ExecSession, RuntimeError, TerminalSize};
+use setpoint_cluster::kubelet::{ContainerId, ExecRequest, ExecSession, RuntimeError};
 use tokio::io::AsyncWrite;
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
 
 use super::container::Container;
-use super::terminal::{self, Terminal};
+use super::terminal::{self, Terminal, resizing};
 use crate::protocol::CommandSetup;
 use crate::spawner::Process;
 
@@ -86,14 +85,7 @@ async fn on_terminal(
     let process = container.pod.process.exec(container.process.id, command, &[theirs.as_fd()]).await?;
     drop(theirs);
     let terminal = Terminal::accept(&socket).map_err(failed)?;
-    let (resize, mut sizes) = mpsc::channel::<TerminalSize>(1);
-    let resized = terminal.clone();
-    // Ends when the session drops its sender.
-    tokio::spawn(async move {
-        while let Some(size) = sizes.recv().await {
-            let _ = resized.resize(size);
-        }
-    });
+    let resize = resizing(terminal.clone());
     let stdin = request.stdin.then(|| Box::pin(terminal.clone()) as Pin<Box<dyn AsyncWrite + Send>>);
     Ok(ExecSession {
         stdin,

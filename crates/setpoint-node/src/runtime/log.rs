@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use setpoint_clock::Clock;
 use setpoint_cluster::kubelet::{LogOptions, LogStream, RuntimeError};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// The kubelet's default of `containerLogMaxSize`.
 const FILE_LIMIT: u64 = 10 * 1024 * 1024;
@@ -34,7 +34,18 @@ pub(super) struct Log {
     clock: Clock,
     file: Mutex<Current>,
     state: watch::Sender<State>,
+    /// What comes, for who is attached to the container; `None` when nothing more does.
+    live: Mutex<Option<Live>>,
 }
+
+/// What a container writes, byte by byte.
+struct Live {
+    stdout: broadcast::Sender<Bytes>,
+    stderr: broadcast::Sender<Bytes>,
+}
+
+/// How many pieces of output may wait for who is attached. One who reads more slowly misses some: the container does not wait.
+const WAITING: usize = 64;
 
 struct Current {
     file: File,
@@ -56,7 +67,14 @@ impl Log {
     pub(super) fn create(path: PathBuf, clock: Clock) -> io::Result<Self> {
         let file = File::create(&path)?;
         let file = Mutex::new(Current { file, size: 0 });
-        Ok(Self { path, clock, file, state: watch::Sender::new(State::default()) })
+        let live = Live { stdout: broadcast::Sender::new(WAITING), stderr: broadcast::Sender::new(WAITING) };
+        Ok(Self {
+            path,
+            clock,
+            file,
+            state: watch::Sender::new(State::default()),
+            live: Mutex::new(Some(live)),
+        })
     }
 
     fn write(&self, stream: Stream, lines: &[(&[u8], bool)]) -> io::Result<()> {
@@ -88,7 +106,27 @@ impl Log {
 
     /// Tells readers that nothing more comes.
     pub(super) fn close(&self) {
+        self.live.lock().take();
         self.state.send_modify(|state| state.closed = true);
+    }
+
+    /// What comes from now on to standard output and error; `None` when nothing more does.
+    pub(super) fn live(&self) -> Option<(broadcast::Receiver<Bytes>, broadcast::Receiver<Bytes>)> {
+        self.live.lock().as_ref().map(|live| (live.stdout.subscribe(), live.stderr.subscribe()))
+    }
+
+    /// Shows those who are attached what came.
+    fn show(&self, stream: Stream, bytes: &[u8]) {
+        if let Some(live) = &*self.live.lock() {
+            let sender = match stream {
+                Stream::Stdout => &live.stdout,
+                Stream::Stderr => &live.stderr,
+            };
+            if sender.receiver_count() > 0 {
+                // The last of them may have gone.
+                let _ = sender.send(Bytes::copy_from_slice(bytes));
+            }
+        }
     }
 
     /// The last bytes of what the container wrote.
@@ -118,6 +156,7 @@ pub(super) async fn copy(mut reader: impl AsyncRead + Unpin, log: Arc<Log>, stre
     let mut pending: Vec<u8> = Vec::new();
     let mut buffer = vec![0; 8 * 1024];
     while let Ok(size @ 1..) = reader.read(&mut buffer).await {
+        log.show(stream, &buffer[..size]);
         pending.extend_from_slice(&buffer[..size]);
         let used = {
             let (lines, used) = split(&pending);

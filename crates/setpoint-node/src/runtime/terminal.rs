@@ -11,12 +11,24 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use setpoint_cluster::kubelet::TerminalSize;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
 
 use crate::channel;
 
 /// A socket over which a new process sends its terminal: our end and theirs.
 pub(super) fn offer() -> io::Result<(OwnedFd, OwnedFd)> {
     channel::pair()
+}
+
+/// Takes new sizes for a terminal until the sender is dropped.
+pub(super) fn resizing(terminal: Terminal) -> mpsc::Sender<TerminalSize> {
+    let (resize, mut sizes) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(size) = sizes.recv().await {
+            let _ = terminal.resize(size);
+        }
+    });
+    resize
 }
 
 /// Clones are the same terminal.

@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use setpoint_cluster::kubelet::{
-    Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
+    ContainerId, Runtime, RuntimeError, Signal, Volume, VolumeFile, VolumeFiles, VolumeSource,
 };
 use setpoint_node::{EnterError, JoinOptions, MachineOptions, ProcessCluster, ProxyMode, Sandbox};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::{
     a_pod_through_the_kubelet, a_pod_whose_first_process_is_killed, a_stateful_set_of_servers,
     clients_of_a_removed_endpoint, services_and_names, services_without_nftables,
 };
-use crate::machine::{World, mount};
+use crate::machine::{TestPod, World, mount};
 use crate::{DIRECTORY, REFUSED};
 
 /// Where a stand-in for the API server listens inside.
@@ -42,6 +43,7 @@ cases![
     volumes_are_shared_and_read_only,
     file_volumes_change_under_a_container,
     exec_with_input_and_terminal,
+    an_input_waits_for_who_attaches,
     termination_message,
     pods_reach_each_other,
     the_gateway_keeps_its_hardware_address,
@@ -351,6 +353,58 @@ async fn exec_with_input_and_terminal(world: &World) {
     pod.wait(&id).await;
     let error = setpoint_cluster::kubelet::command_output(pod.node, &id, &missing).await.unwrap_err();
     assert!(matches!(error, RuntimeError::NotRunning(_)), "{error}");
+    pod.remove().await;
+}
+
+/// Says a line to a container, reads one, and goes.
+async fn says(pod: &TestPod<'_>, id: &ContainerId, line: &str) -> String {
+    let mut session = pod.node.attach(id, true).await.unwrap();
+    session.stdin.as_mut().expect("an input").write_all(line.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with('\n') {
+        answer.push(session.stdout.read_u8().await.unwrap().into());
+    }
+    answer
+}
+
+async fn an_input_waits_for_who_attaches(world: &World) {
+    let pod = world.pod("attach").await;
+    let mut spec = pod.script("while read line; do echo got $line; done; echo the end").await;
+    let without = pod.start(&spec).await;
+    assert_eq!(pod.wait(&without).await.code, 0);
+    let error = pod.node.attach(&without, true).await.err();
+    assert!(matches!(error, Some(RuntimeError::NotRunning(_))), "{error:?}");
+
+    // One input for all, one after another.
+    spec.stdin = true;
+    let id = pod.start(&spec).await;
+    assert_eq!(says(&pod, &id, "one\n").await, "got one\n");
+    assert_eq!(says(&pod, &id, "two\n").await, "got two\n");
+    pod.node.signal(&id, Signal::Kill).await.unwrap();
+    assert_eq!(pod.wait(&id).await.code, 137);
+
+    // One for the first: the container sees its end.
+    spec.stdin_once = true;
+    let once = pod.start(&spec).await;
+    assert_eq!(says(&pod, &once, "one\n").await, "got one\n");
+    assert_eq!(pod.wait(&once).await.code, 0);
+    assert_eq!(pod.logs(&once).await, "got one\nthe end\n");
+
+    // What it writes is shown before its line ends; errors apart from the rest.
+    let mut spec = pod.script("read line; printf 'a prompt: '; printf trouble >&2; read line; exit 3").await;
+    spec.stdin = true;
+    let id = pod.start(&spec).await;
+    let mut session = pod.node.attach(&id, true).await.unwrap();
+    let mut stdin = session.stdin.take().unwrap();
+    stdin.write_all(b"\n").await.unwrap();
+    let mut prompt = [0; 10];
+    session.stdout.read_exact(&mut prompt).await.unwrap();
+    assert_eq!(&prompt, b"a prompt: ");
+    stdin.write_all(b"\n").await.unwrap();
+    let mut errors = String::new();
+    session.stderr.take().unwrap().read_to_string(&mut errors).await.unwrap();
+    assert_eq!((errors.as_str(), session.exit.await.unwrap()), ("trouble", 0));
+    assert_eq!(pod.wait(&id).await.code, 3);
     pod.remove().await;
 }
 

@@ -104,6 +104,7 @@ impl TestPod<'_> {
             allow_privilege_escalation: true,
             memory_limit: None,
             cpu_limit_millis: None,
+            stdin_once: false,
             stdin: false,
             tty: false,
             termination_message_path: "/dev/termination-log".into(),
