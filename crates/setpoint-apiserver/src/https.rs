@@ -1,5 +1,6 @@
 //! The API server on a socket: TLS, HTTP/1.1 and HTTP/2.
 
+mod farewell;
 mod gathering;
 mod stalling;
 
@@ -21,12 +22,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use self::farewell::Farewell;
 use self::gathering::Gathering;
 use self::stalling::Stalling;
 use crate::body::Body;
 use crate::certificates::CertificateError;
 use crate::client_certificates::Shown;
 use crate::server::ApiServer;
+use crate::warnings::warn;
 use crate::{authn, dispatch};
 
 /// How long a client may take for the TLS handshake.
@@ -35,6 +38,8 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Dead clients are noticed by pings, so that their watches end.
 const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long an HTTP/1.1 connection may be idle, and how long a client may take for a request's headers. Upstream: the server's `IdleTimeout`.
+const IDLE_LIMIT: Duration = Duration::from_secs(90);
 /// How long a client may leave unread what it was sent. Long, since it may be a person with a pager.
 const STALL_LIMIT: Duration = Duration::from_secs(300);
 /// How much of an answer may wait for an HTTP/2 client that does not read. A connection has up to 200 of them.
@@ -125,7 +130,7 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
     };
     let service = service_fn(move |request| answer(api.clone(), shown.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_LIMIT);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -134,7 +139,7 @@ async fn connection(api: ApiServer, configurations: Arc<Configurations>, stream:
         .max_header_list_size(HEADER_LIMIT);
     // The handshake has settled the version. To guess it from the first bytes would wait for them without a limit.
     let two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let stream = Stalling::new(stream, STALL_LIMIT);
+    let stream = Stalling::new(Farewell(stream), STALL_LIMIT);
     // Errors here are clients that went away.
     let _ = if two {
         let stream = TokioIo::new(Gathering::new(stream));
@@ -150,5 +155,10 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let user = authn::authenticate(shown, request.headers(), &api.inner.tokens, &api.inner.registry);
-    Ok(dispatch::answer(api, user, request).await)
+    let warning = authn::warning(request.headers());
+    let mut response = dispatch::answer(api, user, request).await;
+    if let Some(text) = warning {
+        warn(&mut response, text);
+    }
+    Ok(response)
 }

@@ -5,12 +5,14 @@
 //! have a kind of users and ask twice: for `impersonate-on:MODE:VERB` on what is requested, and for `impersonate:MODE` on who is
 //! impersonated. The first that allows it decides; otherwise the first refusal is answered.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
 use parking_lot::RwLock;
 
 use crate::authz::{Attributes, authorize, denial, denial_of};
+use crate::headers::{text, texts};
 use crate::identity::Identity;
 use crate::object_meta::{is_label, is_subdomain};
 use crate::policies::StoredPolicies;
@@ -134,17 +136,16 @@ pub(crate) fn impersonate(
 }
 
 fn wanted(headers: &HeaderMap) -> Result<Option<Wanted>> {
-    let text =
-        |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let mut wanted =
-        Wanted { name: text("impersonate-user"), uid: text("impersonate-uid"), ..Wanted::default() };
-    for (name, value) in headers {
-        let Ok(value) = value.to_str() else { continue };
-        if name == "impersonate-group" {
-            wanted.groups.push(value.to_owned());
-        } else if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
+    let mut wanted = Wanted {
+        name: text(headers, "impersonate-user").into_owned(),
+        uid: text(headers, "impersonate-uid").into_owned(),
+        groups: texts(headers, "impersonate-group").map(Cow::into_owned).collect(),
+        ..Wanted::default()
+    };
+    for name in headers.keys() {
+        if let Some(key) = name.as_str().strip_prefix("impersonate-extra-") {
             let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            wanted.extra.entry(key).or_default().push(value.to_owned());
+            wanted.extra.entry(key).or_default().extend(texts(headers, name).map(Cow::into_owned));
         }
     }
     if !wanted.name.is_empty() {

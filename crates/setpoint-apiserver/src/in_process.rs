@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 
 use crate::body::Body;
 use crate::dispatch;
+use crate::headers::text;
 use crate::identity::Identity;
 use crate::render::{Form, failure};
 use crate::request_body::read;
@@ -68,10 +69,7 @@ where
 
 /// Whether a request asks to leave HTTP for another protocol.
 fn wants_upgrade(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONNECTION)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.to_ascii_lowercase().contains("upgrade"))
+    text(headers, CONNECTION).to_ascii_lowercase().contains("upgrade")
 }
 
 /// A connection that is to become a stream of bytes has to be one: HTTP over a pipe in memory.

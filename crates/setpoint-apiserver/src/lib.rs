@@ -30,6 +30,7 @@ mod events;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod headers;
 mod https;
 mod identity;
 mod impersonation;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::body::Body;
 use crate::catalog::Resource;
 use crate::discovery;
+use crate::headers::text;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::render::{Form, respond};
@@ -180,14 +181,10 @@ fn aggregated(
     Some(tag_with(&mut response, &tag).map(|()| response))
 }
 
-fn accept(headers: &HeaderMap) -> &str {
-    headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
-}
-
 /// Refuses a client that takes nothing of the one media type that there is.
 fn check_accept(headers: &HeaderMap, media: &str) -> Result<()> {
-    let accept = accept(headers);
-    if accept.is_empty() || accepts(accept, media) {
+    let accept = text(headers, ACCEPT);
+    if accept.is_empty() || accepts(&accept, media) {
         return Ok(());
     }
     Err(Status::no_representation_but(media))
@@ -206,11 +203,11 @@ fn clauses(accept: &str) -> impl Iterator<Item = &str> {
 
 /// The first clause of the `Accept` header that one of the media types of OpenAPI fits.
 fn choose<const N: usize>(headers: &HeaderMap, offered: [&'static str; N]) -> Option<&'static str> {
-    let accept = accept(headers);
+    let accept = text(headers, ACCEPT);
     if accept.is_empty() {
         return offered.first().copied();
     }
-    clauses(accept).find_map(|clause| {
+    clauses(&accept).find_map(|clause| {
         let fits = |media: &&&str| clause == **media || matches!(clause, "application/*" | "*/*");
         offered.iter().find(fits).copied()
     })

@@ -70,15 +70,36 @@ pub fn check(
     }
 }
 
-/// Whether an update changes nothing that grants anything, as when only metadata is written.
+/// Whether an update changes only what lets the garbage collector remove the object (upstream: `IsOnlyMutatingGCFields`).
 fn says_the_same(old: &Value, new: &Value) -> bool {
-    ["rules", "aggregationRule", "roleRef", "subjects"].iter().all(|key| {
-        let (old, new) = (&old[*key], &new[*key]);
-        old == new
-            || old.as_array().is_none_or(Vec::is_empty)
-                && new.as_array().is_none_or(Vec::is_empty)
-                && key != &"aggregationRule"
-    })
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(Value::Object(metadata)) = rest.get_mut("metadata") {
+            for key in ["ownerReferences", "finalizers", "managedFields"] {
+                metadata.remove(key);
+            }
+        }
+        drop_empty(&mut rest);
+        rest
+    };
+    rest(old) == rest(new)
+}
+
+/// Nothing and an empty list or map are the same.
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, field| match field {
+                Value::Null => false,
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(fields) => !fields.is_empty(),
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
 }
 
 fn may(

@@ -17,6 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use crate::body::Body;
 use crate::dispatch::Call;
+use crate::headers::{text, texts};
 use crate::status::{Result, Status};
 
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -67,10 +68,9 @@ pub(super) fn messages(source: SplitStream<Box<Socket>>) -> impl Stream<Item = B
 
 /// The first of the known protocols that the client offers for the upgrade that it asks for.
 pub(super) fn handshake(headers: &HeaderMap, known: &Protocols) -> Result<Accepted> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let upgrade = text("upgrade");
+    let upgrade = text(headers, "upgrade");
     if upgrade.eq_ignore_ascii_case(WEB_SOCKET) {
-        let key = text("sec-websocket-key");
+        let key = text(headers, "sec-websocket-key");
         if key.is_empty() {
             return Err(Status::bad_request("the upgrade request has no Sec-WebSocket-Key"));
         }
@@ -90,8 +90,8 @@ pub(super) fn handshake(headers: &HeaderMap, known: &Protocols) -> Result<Accept
 }
 
 fn choose(headers: &HeaderMap, name: &HeaderName, known: &[&'static str]) -> Result<&'static str> {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    let offered: Vec<_> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+    let values: Vec<_> = texts(headers, name).collect();
+    let offered: Vec<_> = values.iter().flat_map(|value| value.split(',')).map(str::trim).collect();
     known.iter().copied().find(|known| offered.contains(known)).ok_or_else(|| {
         let known = known.join(" and ");
         Status::bad_request(format!("none of the offered protocols is known: {offered:?}; known are {known}"))

@@ -29,6 +29,14 @@ fn is_versioned(object: &Value) -> bool {
     !matches!(object.meta("resourceVersion"), "" | "0")
 }
 
+/// How an object is created.
+#[derive(Clone, Copy)]
+struct How {
+    tracked: Tracked,
+    /// Else by an update or apply, whose user need not be one who may create.
+    by_post: bool,
+}
+
 impl Registry {
     /// Creates an object from the body of a POST. `place.name` is empty, or must be that of the object.
     pub(crate) async fn create(
@@ -41,19 +49,29 @@ impl Registry {
         if is_versioned(&body) {
             return Err(Status::unknown(VERSIONED));
         }
-        self.create_tracked(place, body, options, Tracked::Update).await
+        self.create_written(place, body, options, How { tracked: Tracked::Update, by_post: true }).await
     }
 
-    /// The rest of a creation; server-side apply comes in here with managed fields of its own.
-    pub(super) async fn create_tracked(
+    /// Creates the object of an update or apply that found none, if the user may create it, too. Server-side apply brings managed fields of its own.
+    pub(super) async fn create_missing(
         &self,
         place: &Place,
         object: Value,
         options: &WriteOptions,
         tracked: Tracked,
     ) -> Result<Written> {
+        self.create_written(place, object, options, How { tracked, by_post: false }).await
+    }
+
+    async fn create_written(
+        &self,
+        place: &Place,
+        object: Value,
+        options: &WriteOptions,
+        how: How,
+    ) -> Result<Written> {
         let mut warnings = Vec::new();
-        match self.create_admitted(place, object, options, tracked, &mut warnings).await {
+        match self.create_admitted(place, object, options, how, &mut warnings).await {
             Ok(object) => Ok(Written { code: 201, object, warnings }),
             Err(status) => Err(status.with_warnings(warnings)),
         }
@@ -64,12 +82,12 @@ impl Registry {
         place: &Place,
         mut object: Value,
         options: &WriteOptions,
-        tracked: Tracked,
+        how: How,
         warnings: &mut Vec<String>,
     ) -> Result<Answer> {
         let resource = &place.resource;
         check_kind(resource, &mut object)?;
-        let applied = (tracked == Tracked::Done).then(|| object.clone());
+        let applied = (how.tracked == Tracked::Done).then(|| object.clone());
         // Given and empty is not the same as not given to the class that the pod is of.
         let no_overhead = resource.is("", "pods") && is_empty_map(&object["spec"]["overhead"]);
         warnings.extend(clean(resource, &mut object, options, applied.as_ref())?);
@@ -82,7 +100,7 @@ impl Registry {
             meta_mut(&mut object).insert("name".to_owned(), name);
         }
         // What the server adds from here on belongs to nobody.
-        if tracked == Tracked::Update {
+        if how.tracked == Tracked::Update {
             self.own(resource, &mut object, options, "");
         }
         if no_overhead {
@@ -100,16 +118,16 @@ impl Registry {
         warnings.extend(object_meta::drop_repeated_owners(&mut object, true));
         self.check_escalation(resource, &options.user, &object, None)?;
         if !place.name.is_empty() || object.meta("generateName").is_empty() {
-            return self.create_named(place, object, options, warnings).await;
+            return self.create_named(place, object, options, how, warnings).await;
         }
         let noted = warnings.len();
         for _ in 1..NAME_ATTEMPTS {
-            match self.create_named(place.clone(), object.clone(), options, warnings).await {
+            match self.create_named(place.clone(), object.clone(), options, how, warnings).await {
                 Err(taken) if taken.reason == "AlreadyExists" => warnings.truncate(noted),
                 result => return result,
             }
         }
-        self.create_named(place, object, options, warnings).await
+        self.create_named(place, object, options, how, warnings).await
     }
 
     /// Gives a new object what the server decides, and stores it if it is valid and admitted.
@@ -118,6 +136,7 @@ impl Registry {
         mut place: Place,
         mut object: Value,
         options: &WriteOptions,
+        how: How,
         warnings: &mut Vec<String>,
     ) -> Result<Answer> {
         let resource = Arc::clone(&place.resource);
@@ -135,6 +154,9 @@ impl Registry {
         refuse_invalid(&resource, &place.name, causes)?;
         warnings.extend(write_warnings(&resource, &object, None));
         warnings.extend(self.idle_warning(&resource));
+        if !how.by_post {
+            self.check_may_create(&place, &options.user)?;
+        }
         self.validate(&Attributes::write(&place, "", None, options), &object, warnings).await?;
         if resource.is("", "pods") && is_empty_map(&object["spec"]["overhead"]) {
             fields(&mut object["spec"]).remove("overhead");

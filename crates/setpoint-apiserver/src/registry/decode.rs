@@ -11,13 +11,14 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use crate::catalog::Resource;
+use crate::headers::text;
 use crate::protobuf;
 use crate::status::{Cause, Result, Status, Subject};
 
 /// The media type of a request, without parameters; JSON when it is missing.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
-    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let given = text(headers, CONTENT_TYPE);
+    let media = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if media.is_empty() { "application/json".to_owned() } else { media }
 }
 
@@ -63,26 +64,28 @@ pub(crate) fn parse_object(
             error => unrecognized(resource, &said(body, &error), body),
         });
     }
-    if media == "application/yaml" {
-        return yaml_with_repeated(body)
-            .map_err(|error| Status::bad_request(format!("error decoding the body as YAML: {error}")));
-    }
-    if !matches!(media.as_str(), "application/json" | "*/*") {
+    let yaml = media == "application/yaml";
+    if !yaml && !matches!(media.as_str(), "application/json" | "*/*") {
         return Ok((parse_body(headers, body)?, Vec::new()));
     }
     let unread = |why: &str| {
         unrecognized(resource, &format!("couldn't get version/kind; json parse error: {why}"), body)
     };
-    let (value, duplicates) = json::parse(body).map_err(|error| {
-        if error.is_eof() {
-            return unread("unexpected end of JSON input");
-        }
-        Status::bad_request(format!("error decoding the body as JSON: {error}"))
-    })?;
+    let parsed = if yaml {
+        yaml_with_repeated(body).map_err(|error| unrecognized(resource, &error, body))
+    } else {
+        json::parse(body).map_err(|error| {
+            if error.is_eof() {
+                return unread("unexpected end of JSON input");
+            }
+            Status::bad_request(format!("error decoding the body as JSON: {error}"))
+        })
+    };
+    let (value, duplicates) = parsed?;
     if let Value::Object(fields) = &value {
         let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
         if kind.is_empty() && resource.custom().is_some() {
-            let text = String::from_utf8_lossy(body);
+            let text = if yaml { value.to_string().into() } else { String::from_utf8_lossy(body) };
             return Err(unrecognized(resource, &format!("Object 'Kind' is missing in '{text}'"), body));
         }
         return Ok((value, duplicates));
@@ -157,9 +160,10 @@ fn said(body: &[u8], error: &protobuf::DecodeError) -> String {
 /// The body is no object of the resource; worded as Go's codecs do, with the beginning of the body: as text where it looks like an
 /// object, else as bytes (`summarizeData`).
 fn unrecognized(resource: &Resource, why: &str, body: &[u8]) -> Status {
-    const SHOWN: usize = 128;
-    let start = &body[..body.len().min(SHOWN)];
-    let more = if body.len() > SHOWN { " ..." } else { "" };
+    // Characters of a text, or bytes of anything else.
+    let most = if body.first() == Some(&b'{') { 128 } else { 30 };
+    let start = &body[..body.len().min(most)];
+    let more = if body.len() > most { " ..." } else { "" };
     let shown = match body {
         [] => "<empty>".to_owned(),
         [b'{', ..] => String::from_utf8_lossy(start).into_owned(),

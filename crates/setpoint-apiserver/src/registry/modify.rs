@@ -58,7 +58,7 @@ impl Registry {
         }
         let exists = self.get(place).is_ok();
         if !exists && subresource.is_empty() && may_create_on_update(&place.resource) {
-            return self.create_tracked(place, body, options, Tracked::Update).await;
+            return self.create_missing(place, body, options, Tracked::Update).await;
         }
         self.modify(place, subresource, options, |live| {
             let (uid, live_uid) = (body.meta("uid"), live.meta("uid"));
@@ -128,6 +128,7 @@ impl Registry {
                 warnings.extend(object_meta::drop_repeated_owners(&mut new, true));
             }
             set_namespace(place, &mut new)?;
+            self.check_escalation(resource, &options.user, &new, Some(old))?;
             check_version(place, &new, old)?;
             prepare_update(resource, subresource, &mut new, old);
             if resource.is(custom::GROUP, custom::PLURAL) && subresource.is_empty() {
@@ -143,7 +144,6 @@ impl Registry {
             causes.extend(check(resource, &new, Some(old), subresource, warnings));
             refuse_invalid(resource, new.meta("name"), causes)?;
             warnings.extend(write_warnings(resource, &new, Some(old)));
-            self.check_escalation(resource, &options.user, &new, Some(old))?;
             if !has_own_object(subresource) {
                 self.validate(&request, &new, warnings).await?;
             }

@@ -4,6 +4,7 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 use serde_json::{Value, json};
 
+use crate::headers::text;
 use crate::identity::Identity;
 use crate::request::Query;
 use crate::status::{Cause, Result, Status, Subject};
@@ -66,7 +67,7 @@ impl WriteOptions {
             ));
         }
         refuse(kind, causes)?;
-        let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let agent = text(headers, USER_AGENT);
         let from_agent = agent.split(['/', ' ']).next().filter(|name| !name.is_empty()).unwrap_or("unknown");
         Ok(Self {
             user: user.clone(),

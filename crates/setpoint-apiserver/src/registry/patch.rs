@@ -167,7 +167,7 @@ impl Registry {
         }
         let mut object = self.applied(place, "", None, intent, options.force, options).await?;
         meta_mut(&mut object).remove("resourceVersion");
-        self.create_tracked(place, object, options, Tracked::Done).await
+        self.create_missing(place, object, options, Tracked::Done).await
     }
 }
 

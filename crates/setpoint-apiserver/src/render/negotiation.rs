@@ -5,6 +5,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 
 use super::{Encoding, Form, View};
 use crate::catalog::Resource;
+use crate::headers::text;
 use crate::request::{Query, ResourceRequest};
 use crate::status::{Result, Status};
 
@@ -33,7 +34,7 @@ impl Form {
         let offer =
             if request.verb == "watch" { Offer::Events { protobuf } } else { Offer::Objects { protobuf } };
         let lists = matches!(request.verb, "list" | "watch");
-        if resource.custom().is_none() && !has_representation(accept(headers)) {
+        if resource.custom().is_none() && !has_representation(&text(headers, ACCEPT)) {
             return Err(Status::no_representation(lists));
         }
         let form =
@@ -61,7 +62,7 @@ impl Form {
 
     /// The form of a document, such as one of discovery.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
-        if !has_representation(accept(headers)) {
+        if !has_representation(&text(headers, ACCEPT)) {
             return Err(Status::no_representation(false));
         }
         Self::choose(headers, query, Offer::Document)
@@ -80,7 +81,7 @@ impl Form {
 
     /// The acceptable form that the `Accept` header prefers: by quality, then by order.
     fn choose(headers: &HeaderMap, query: &Query, offer: Offer) -> Option<Self> {
-        let accept = accept(headers);
+        let accept = text(headers, ACCEPT);
         let (pretty, gzip) = (is_pretty(headers, query), takes_gzip(headers));
         if accept.trim().is_empty() {
             return Some(Self { pretty, gzip, ..Self::json() });
@@ -133,10 +134,6 @@ impl Form {
     }
 }
 
-fn accept(headers: &HeaderMap) -> &str {
-    headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
-}
-
 fn media(clause: &str) -> &str {
     clause.split(';').next().unwrap_or_default().trim()
 }
@@ -162,12 +159,12 @@ fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(given) = query.get("pretty") {
         return matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True");
     }
-    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let agent = text(headers, USER_AGENT);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|person| agent.starts_with(person))
 }
 
 fn takes_gzip(headers: &HeaderMap) -> bool {
-    let given = headers.get(ACCEPT_ENCODING).and_then(|given| given.to_str().ok()).unwrap_or_default();
+    let given = text(headers, ACCEPT_ENCODING);
     given.split(',').any(|token| media(token) == "gzip")
 }
 

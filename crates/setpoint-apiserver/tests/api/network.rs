@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use setpoint_apiserver::{ApiServer, Identity};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -118,4 +119,48 @@ async fn long_headers_are_read() {
         let (code, _) = fetch(&api, serving.address(), alpn, &headers).await;
         assert_eq!(code, 200, "{alpn}");
     }
+}
+
+/// Clients of pooled connections take a connection that was cut for a request that failed.
+#[tokio::test]
+async fn a_connection_ends_with_a_goodbye() {
+    let api = ApiServer::builder().build();
+    let serving = api.serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    for alpn in ["h2", "http/1.1"] {
+        let mut stream = connect(&api, serving.address(), alpn).await;
+        // The server has accepted it when it answers.
+        stream.write_all(b"nonsense\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("a close_notify");
+    }
+    let mut idle = connect(&api, serving.address(), "http/1.1").await;
+    idle.write_all(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    idle.read_exact(&mut [0; 12]).await.unwrap();
+    drop(serving);
+    idle.read_to_end(&mut Vec::new()).await.expect("a close_notify");
+}
+
+/// They were taken for absent: an administrator who acts as somebody then acted as himself.
+#[tokio::test]
+async fn headers_need_not_be_ascii() {
+    let api = ApiServer::builder().build();
+    let serving = api.serve(std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let admin = format!("Bearer {}", api.issue_token(Identity::admin()).unwrap());
+    let asked = |headers: Vec<(&'static str, String)>| {
+        let headers: Vec<_> = [("authorization", admin.clone())].into_iter().chain(headers).collect();
+        let (api, address) = (api.clone(), serving.address());
+        async move {
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            fetch(&api, address, "http/1.1", &headers).await
+        }
+    };
+    let (code, status) = asked(vec![("impersonate-user", "é".to_owned())]).await;
+    let message = status["message"].as_str().unwrap();
+    assert!(code == 403 && message.contains("User \"é\" cannot list"), "{code} {message}");
+    let (code, status) = asked(vec![("impersonate-group", "é".to_owned())]).await;
+    let message = status["message"].as_str().unwrap();
+    assert!(code == 400 && message.contains("without impersonating a user"), "{code} {message}");
+    let wrong = [("authorization", "Bearer é")];
+    let (code, _) = fetch(&api, serving.address(), "http/1.1", &wrong).await;
+    assert_eq!(code, 401);
 }
