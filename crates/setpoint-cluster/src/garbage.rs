@@ -14,7 +14,7 @@ use serde_json::json;
 use setpoint::kube::api::{ApiResource, DynamicObject};
 use setpoint::kube::core::{GroupVersionKind, PartialObjectMeta};
 use setpoint::kube::{ResourceExt, discovery};
-use setpoint::{Action, Context, Controller, Key, Kind, Patch, Reconciler, Result, Target, Verb};
+use setpoint::{Action, Context, Controller, Event, Key, Kind, Patch, Reconciler, Result, Target, Verb};
 use setpoint_apiserver::ResourceName;
 
 use decide::{Owner, Propagation, Step};
@@ -78,7 +78,15 @@ impl GarbageCollector {
         cx: &Context<Metadata>,
     ) -> Result<Owner> {
         if let Some(owner) = self.graph.get(&reference.uid) {
-            return Ok(state(&owner));
+            let elsewhere = owner.namespace.is_some()
+                && object.namespace.is_some()
+                && owner.namespace != object.namespace;
+            if !elsewhere {
+                return Ok(state(&owner));
+            }
+            // An owner is looked for in the namespace of the object. Its UID would be there if it were.
+            cx.event(Event::warning("OwnerRefInvalidNamespace", missing_here(object, reference)));
+            return Ok(Owner::Absent);
         }
         if self.graph.is_absent(&reference.uid) {
             return Ok(Owner::Absent);
@@ -88,8 +96,7 @@ impl GarbageCollector {
         let gvk = GroupVersionKind::gvk(group, version, &reference.kind);
         let (resource, capabilities) = match discovery::pinned_kind(&cx.client(), &gvk).await {
             Ok(found) => found,
-            Err(setpoint::kube::Error::Discovery(_)) => return Ok(Owner::Absent),
-            Err(setpoint::kube::Error::Api(status)) if status.code == 404 => return Ok(Owner::Absent),
+            // Also where the kind is not served (now): then nobody knows, and nothing is deleted.
             Err(error) => return Err(error.into()),
         };
         let namespaced = capabilities.scope == discovery::Scope::Namespaced;
@@ -120,6 +127,15 @@ impl GarbageCollector {
         cx.resource::<Metadata>(resource).patch(key, Patch::Merge(patch)).await?;
         Ok(())
     }
+}
+
+/// What upstream's garbage collector says of a reference to another namespace.
+fn missing_here(object: &ObjectMeta, reference: &OwnerReference) -> String {
+    let OwnerReference { api_version, kind, name, uid, .. } = reference;
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    format!(
+        "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in namespace {namespace:?}"
+    )
 }
 
 fn api_resource(kind: &Kind) -> ApiResource {

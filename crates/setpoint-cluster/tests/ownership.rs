@@ -397,3 +397,34 @@ async fn the_root_ca_comes_back_when_its_last_holder_lets_go() {
     })
     .await;
 }
+
+/// They were deleted: the data of whoever restores his objects before his definitions.
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_by_an_unknown_kind_stays_and_what_is_owned_from_elsewhere_goes() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    let space: k8s_openapi::api::core::v1::Namespace = serde_json::from_value(space).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &space).await.unwrap();
+    let foreign: ConfigMap = serde_json::from_value(config_map("foreign", &[])).unwrap();
+    let foreign =
+        Api::namespaced(client.clone(), "other").create(&PostParams::default(), &foreign).await.unwrap();
+    let owner = json!({"apiVersion": "nope.io/v1", "kind": "Nope", "name": "x", "uid": "u"});
+    let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unknown", "ownerReferences": [owner]}});
+    let _: ConfigMap = create(&client, unknown).await;
+    let _: ConfigMap = create(&client, config_map("elsewhere", &[&foreign])).await;
+    eventually("the one with an owner elsewhere to be gone", async || {
+        let names = names(&client).await;
+        if names == ["unknown"] { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
+    eventually("an event that says why", async || {
+        let events: Api<k8s_openapi::api::core::v1::Event> = api(&client);
+        let events = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let said = events.iter().find(|event| event.reason.as_deref() == Some("OwnerRefInvalidNamespace"));
+        said.map(drop).ok_or_else(|| format!("{} others", events.items.len()))
+    })
+    .await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(names(&client).await, ["unknown"]);
+}

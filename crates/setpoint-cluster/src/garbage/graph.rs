@@ -38,14 +38,7 @@ const ABSENT: usize = 500;
 impl Graph {
     /// Remembers that there is no object of this UID: none will ever get it, so that its other dependents need not ask again.
     pub(super) fn note_absent(&self, uid: &str) {
-        let mut state = self.0.lock();
-        if state.absent.iter().any(|known| known == uid) {
-            return;
-        }
-        if state.absent.len() == ABSENT {
-            state.absent.pop_front();
-        }
-        state.absent.push_back(uid.to_owned());
+        self.0.lock().note_absent(uid);
     }
 
     /// Whether it is known that there is no object of this UID.
@@ -104,6 +97,10 @@ impl Graph {
     pub(super) fn remove(&self, kind: &Kind, key: &Key) {
         let mut state = self.0.lock();
         if let Some(uid) = state.uids.remove(&(kind.clone(), key.clone())) {
+            // Its dependents need not ask, and could not if its kind is gone, too.
+            if state.dependents.contains_key(&uid) {
+                state.note_absent(&uid);
+            }
             state.forget(&uid);
         }
     }
@@ -133,6 +130,16 @@ impl Graph {
 }
 
 impl State {
+    fn note_absent(&mut self, uid: &str) {
+        if self.absent.iter().any(|known| known == uid) {
+            return;
+        }
+        if self.absent.len() == ABSENT {
+            self.absent.pop_front();
+        }
+        self.absent.push_back(uid.to_owned());
+    }
+
     fn forget(&mut self, uid: &str) {
         let Some(member) = self.members.remove(uid) else { return };
         for owner in owners(&member.meta) {
