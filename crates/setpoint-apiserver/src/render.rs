@@ -195,10 +195,10 @@ impl Form {
             }
         };
         if self.encoding == Encoding::Json && !self.pretty {
-            let items = Items::new(Arc::clone(resource), page, part, &head, field);
+            let mut items = Items::new(Arc::clone(resource), page, part, &head, field);
             return match items.whole() {
-                Ok(whole) => self.response(200, whole),
-                Err(pieces) => self.pieces(pieces),
+                Some(whole) => self.response(200, whole),
+                None => self.pieces(items),
             };
         }
         // For people: nothing is made of it before all of it is there.

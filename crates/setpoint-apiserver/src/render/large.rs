@@ -54,14 +54,14 @@ impl Items {
         let mut head = head.to_string();
         // The last brace comes after the items.
         head.pop();
-        head.push_str(&format!(",\"{field}\":["));
+        head.extend([",\"", field, "\":["]);
         Self { resource, page, part, head: Some(head), next: 0, ended: false }
     }
 
-    /// All of it at once, unless it is large.
-    pub(super) fn whole(mut self) -> Result<Bytes, Self> {
+    /// All of it at once; `None` if it is large, and better made in pieces.
+    pub(super) fn whole(&mut self) -> Option<Bytes> {
         let size: usize = self.page.items.iter().map(|item| item.json.len() + 1).sum();
-        if size > GZIP_FROM { Err(self) } else { Ok(self.piece(size + 256, usize::MAX)) }
+        (size <= GZIP_FROM).then(|| self.piece(size + 256, usize::MAX))
     }
 
     /// The next `enough` bytes or some more.

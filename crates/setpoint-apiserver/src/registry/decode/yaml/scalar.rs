@@ -19,10 +19,8 @@ pub(super) enum Scalar {
 
 /// Reads a scalar. `plain` says that it is written without quotes, `tag` is the name of its type (`int` for `!!int`), `""` for a type of somebody's own.
 pub(super) fn read(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar, String> {
-    let text_of = || Ok(Scalar::Text(text.to_owned()));
     match tag {
         None if plain => Ok(resolve(text)),
-        None | Some("str") => text_of(),
         Some("binary") => {
             let bytes = STANDARD.decode(text.replace(char::is_whitespace, ""));
             let bytes = bytes.map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
@@ -39,8 +37,8 @@ pub(super) fn read(text: &str, plain: bool, tag: Option<&str>) -> Result<Scalar,
             }
             Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{wanted}"))
         }
-        // Times stay texts.
-        Some(_) => text_of(),
+        // Quoted, or of another type: times stay texts, too.
+        None | Some(_) => Ok(Scalar::Text(text.to_owned())),
     }
 }
 
