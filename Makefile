@@ -1,5 +1,5 @@
 # The commands of the project. `make demo` and `make test` install what is missing first.
-.PHONY: demo test test-binaries lint build deny semver bench bench-apiserver bench-sdk book clients conformance conformance-record fuzz clean
+.PHONY: demo test test-binaries lint build deny semver bench bench-apiserver bench-sdk book clients conformance conformance-record fuzz soak clean
 
 CARGO ?= cargo
 # All programs at once: dependencies have the same features whichever program is wanted first, and are compiled once.
@@ -13,6 +13,11 @@ demo:
 test: lint
 	@scripts/install-needs test
 	$(CARGO) test --workspace
+
+# Random faults on real redis-server processes for an hour (SOAK_SECONDS), a client that writes throughout, a summary at the end.
+soak:
+	@scripts/install-needs test
+	REDIS_SOAK_SECONDS=$${SOAK_SECONDS:-3600} $(CARGO) test --package redis-operator --test processes
 
 # The tests of the SDK, the test kit and the operators' API on a real kube-apiserver and etcd, which KUBEBUILDER_ASSETS names. Two at a time.
 test-binaries:

@@ -9,6 +9,9 @@
     reason = "a test, but without the attribute that says so"
 )]
 
+#[path = "processes/soak.rs"]
+mod soak;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -59,8 +62,12 @@ fn main() -> ExitCode {
             let running = ProcessCluster::start(sandbox, &options, &join).await.unwrap();
             let ProcessCluster { cluster, machine, nodes: _nodes, .. } = running;
             prepare(&cluster).await;
-            story(&cluster, &machine).await;
-            faults(&cluster, &machine).await;
+            if let Some(time) = soak::wanted() {
+                soak::soak(&cluster, &machine, time).await;
+            } else {
+                story(&cluster, &machine).await;
+                faults(&cluster, &machine).await;
+            }
         });
     }));
     println!("test processes ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
@@ -199,8 +206,8 @@ impl Writer {
         Self { stop, task }
     }
 
-    /// Stops, checks that every confirmed write is there, and gives the longest time without one.
-    async fn finish(self, cluster: &Cluster, what: &str) -> Duration {
+    /// Stops, checks that every confirmed write is there, and gives their number and the longest time without one.
+    async fn finish(self, cluster: &Cluster, what: &str) -> (usize, Duration) {
         self.stop.store(true, Ordering::Relaxed);
         let (confirmed, gap) = self.task.await.unwrap();
         let service = api::<Service>(cluster).get("orders").await.unwrap();
@@ -212,10 +219,16 @@ impl Writer {
         let lost: Vec<&String> = confirmed.difference(&keys).collect();
         assert!(lost.is_empty(), "{what}: confirmed writes are gone: {lost:?}\n{}", explain(cluster).await);
         assert!(!confirmed.is_empty(), "{what}: nothing was confirmed");
-        println!("         {} confirmed writes are there; longest gap {gap:?}", confirmed.len());
         redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-        gap
+        (confirmed.len(), gap)
     }
+}
+
+/// Stops `writer`, tells what it saw, and gives the longest time without a confirmed write.
+async fn finish(writer: Writer, cluster: &Cluster, what: &str) -> Duration {
+    let (confirmed, gap) = writer.finish(cluster, what).await;
+    println!("         {confirmed} confirmed writes are there; longest gap {gap:?}");
+    gap
 }
 
 async fn other_primary(cluster: &Cluster, old: &str) {
@@ -250,7 +263,7 @@ async fn faults(cluster: &Cluster, machine: &Machine) {
     // Its pod is deleted by then: waking it is too late.
     let _ = machine.signal(NAMESPACE, &primary, "redis", Signal::Continue).await;
     assert_ne!(ready(cluster, 3).await, primary, "a replica took over");
-    let gap = writer.finish(cluster, "a hanging primary").await;
+    let gap = finish(writer, cluster, "a hanging primary").await;
     assert!(gap < Duration::from_secs(20), "{gap:?}");
 
     let primary = ready(cluster, 3).await;
@@ -261,7 +274,7 @@ async fn faults(cluster: &Cluster, machine: &Machine) {
     step("the primary is cut off, another one serves");
     fault.heal().await.unwrap();
     assert_ne!(ready(cluster, 3).await, primary, "a replica took over");
-    writer.finish(cluster, "a primary that is cut off").await;
+    finish(writer, cluster, "a primary that is cut off").await;
 
     let primary = ready(cluster, 3).await;
     let replica = ["orders-0", "orders-1", "orders-2"].into_iter().find(|pod| *pod != primary).unwrap();
@@ -275,7 +288,7 @@ async fn faults(cluster: &Cluster, machine: &Machine) {
     step("the primary is killed, another one serves");
     fault.heal().await.unwrap();
     ready(cluster, 3).await;
-    writer.finish(cluster, "a replica that lags when the primary dies").await;
+    finish(writer, cluster, "a replica that lags when the primary dies").await;
 
     let primary = ready(cluster, 3).await;
     let replica = ["orders-0", "orders-1", "orders-2"].into_iter().find(|pod| *pod != primary).unwrap();
@@ -285,7 +298,7 @@ async fn faults(cluster: &Cluster, machine: &Machine) {
     machine.signal(NAMESPACE, replica, "redis", Signal::Continue).await.unwrap();
     assert_eq!(ready(cluster, 3).await, primary, "a slow replica costs no role");
     step("a replica hung for eight seconds");
-    let gap = writer.finish(cluster, "a slow replica").await;
+    let gap = finish(writer, cluster, "a slow replica").await;
     assert!(gap < Duration::from_secs(8), "{gap:?}");
 
     let primary = ready(cluster, 3).await;
@@ -315,7 +328,7 @@ async fn faults(cluster: &Cluster, machine: &Machine) {
     change(cluster, json!({"size": 2, "scaleDown": "Allow"})).await;
     let left = ready(cluster, 2).await;
     step("two servers are left");
-    writer.finish(cluster, "other settings and fewer servers").await;
+    finish(writer, cluster, "other settings and fewer servers").await;
     assert!(left == "orders-0" || left == "orders-1", "{primary} was the primary, {left} is");
     api::<RedisCluster>(cluster).delete("orders", &DeleteParams::default()).await.unwrap();
     gone(cluster).await;
