@@ -197,17 +197,14 @@ impl CustomShape {
     /// each conversion drops what the next version does not know (upstream: `unstructuredDefaulter`, `schemaCoercingConverter`).
     pub(crate) fn serve(&self, object: &mut Value) {
         let stored = object["apiVersion"].as_str().unwrap_or_default();
-        match self.siblings.get(stored).filter(|_| stored != self.api_version) {
-            Some(schema) => {
-                prune(schema, object);
-                default(schema, object);
-                object["apiVersion"] = self.api_version.as_str().into();
-                prune(&self.schema, object);
-            }
-            None => {
-                object["apiVersion"] = self.api_version.as_str().into();
-                self.complete(object);
-            }
+        if let Some(schema) = self.siblings.get(stored).filter(|_| stored != self.api_version) {
+            prune(schema, object);
+            default(schema, object);
+            object["apiVersion"] = self.api_version.as_str().into();
+            prune(&self.schema, object);
+        } else {
+            object["apiVersion"] = self.api_version.as_str().into();
+            self.complete(object);
         }
     }
 

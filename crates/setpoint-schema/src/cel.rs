@@ -8,9 +8,11 @@ mod estimate;
 mod metered;
 mod parse;
 mod patterns;
+mod places;
 pub mod policy;
 mod rule;
 mod select;
+mod types;
 mod value;
 
 use std::{
@@ -43,12 +45,29 @@ fn functions() -> Context<'static> {
         patterns::matches(&text, &pattern)
     });
     context.add_function("lists.range", |count: i64| range(count));
+    context.add_function("bool", |value: cel::Value| truth(value));
     context.add_function("dyn", |value: cel::Value| Ok::<_, cel::ExecutionError>(value));
     context.add_function("type", |This(value): This<cel::Value>| type_name(&value).to_owned());
     for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
         context.add_variable_from_value(name, cel::Value::String(Arc::new(name.to_owned())));
     }
     context
+}
+
+/// `bool(…)`, with the texts that Go's `strconv.ParseBool` reads.
+fn truth(value: cel::Value) -> Result<cel::Value, cel::ExecutionError> {
+    match &value {
+        cel::Value::Bool(_) => Ok(value),
+        cel::Value::String(text) => match text.as_str() {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(cel::Value::Bool(true)),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(cel::Value::Bool(false)),
+            _ => Err(cel::ExecutionError::function_error(
+                "bool",
+                "type conversion error from 'string' to 'bool'",
+            )),
+        },
+        _ => Err(cel::ExecutionError::NoSuchOverload),
+    }
 }
 
 /// The most items of a list that `lists.range` makes out of nothing.

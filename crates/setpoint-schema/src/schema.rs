@@ -52,6 +52,12 @@ impl Schema {
         Ok(Self::of(node))
     }
 
+    /// The same for an object that is no object of the API.
+    #[cfg(feature = "cel")]
+    pub(crate) fn without_resource(&self) -> Self {
+        Self::of(Node { resource: false, ..(*self.node).clone() })
+    }
+
     /// The schema of a built-in definition, such as `io.k8s.api.core.v1.Pod`, or `None` for an unknown name.
     pub fn builtin(definition: &str) -> Option<Self> {
         builtin::lookup(definition)

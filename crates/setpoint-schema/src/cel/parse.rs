@@ -26,8 +26,8 @@ pub(super) fn called(call: &CallExpr) -> (Cow<'_, str>, Option<&IdedExpr>) {
 }
 
 /// What names of functions begin with.
-const LIBRARIES: [&str; 10] =
-    ["base64", "cidr", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
+pub(super) const LIBRARIES: [&str; 9] =
+    ["base64", "cidr", "format", "ip", "jsonpatch", "lists", "optional", "sets", "strings"];
 
 /// `a.?b` as `a[?'b']`: the interpreter fails where an optional field is not there.
 fn select_by_index(expression: &mut IdedExpr) {

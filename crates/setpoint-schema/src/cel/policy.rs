@@ -193,7 +193,8 @@ impl Expression {
             }
             construct::to_maps(&mut expression);
         }
-        let found = check::examine(&expression, &environment.scope(), &CONTEXT);
+        let of = if environment.constructs { check::Of::Mutation } else { check::Of::Policy };
+        let found = check::examine(text, &expression, &environment.scope(), &CONTEXT, of);
         if !found.problems.is_empty() {
             let problems: Vec<String> = found.problems.iter().map(|problem| problem.show(text)).collect();
             return Err(failed(&problems.join("\n")));

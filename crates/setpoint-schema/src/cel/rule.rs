@@ -46,13 +46,15 @@ impl Rule {
         };
         let optional_old_self = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
         let parse = |key: &str, expression: &str| {
-            let failed = |problem: &str| error(key, expression, &format!("compilation failed: {problem}"));
+            let of = if key == "rule" { "" } else { "messageExpression " };
+            let failed =
+                |problem: &str| error(key, expression, &format!("{of}compilation failed: {problem}"));
             complexity::check(expression).map_err(|problem| failed(&format!("ERROR: {problem}")))?;
             // cel-go indents the lines that show the place.
             let program = super::parse(expression)
                 .map_err(|problem| failed(&problem.to_string().replace("\n| ", "\n | ")))?;
             let scope = check::rule_scope(schema, optional_old_self);
-            let found = check::examine(&program, &scope, &CONTEXT);
+            let found = check::examine(expression, &program, &scope, &CONTEXT, check::Of::Rule);
             if found.problems.is_empty() {
                 return Ok((program, found));
             }
@@ -70,7 +72,22 @@ impl Rule {
             return Err(error("rule", &expression, "cel expression must evaluate to a bool"));
         }
         let message_program = match text("messageExpression").filter(|text| !text.is_empty()) {
-            Some(expression) => Some(parse("messageExpression", &expression)?.0),
+            Some(expression) => {
+                let (program, found) = parse("messageExpression", &expression)?;
+                if found
+                    .result
+                    .as_ref()
+                    .and_then(|schema| schema.node.kind)
+                    .is_some_and(|kind| kind != Type::String)
+                {
+                    return Err(error(
+                        "messageExpression",
+                        &expression,
+                        "messageExpression must evaluate to a string",
+                    ));
+                }
+                Some(program)
+            }
             None => None,
         };
         if let Some(reason) = text("reason")

@@ -73,7 +73,7 @@ impl DeleteOptions {
         }
         let dry_run = object["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let precondition = |key: &str| object["preconditions"][key].as_str();
-        Self::checked(Given {
+        Self::checked(&Given {
             dry_run,
             grace: object["gracePeriodSeconds"].as_i64(),
             orphan: object["orphanDependents"].as_bool(),
@@ -88,7 +88,7 @@ impl DeleteOptions {
         let first = |key: &str| query.all(key).first().copied();
         let grace = first("gracePeriodSeconds").map(|text| integer("ParseInt", text)).transpose()?;
         let flag = |key: &str| first(key).map(|_| query.flag(key));
-        Self::checked(Given {
+        Self::checked(&Given {
             dry_run: query.all("dryRun"),
             grace,
             orphan: flag("orphanDependents"),
@@ -99,7 +99,7 @@ impl DeleteOptions {
         })
     }
 
-    fn checked(given: Given<'_>) -> Result<Self> {
+    fn checked(given: &Given<'_>) -> Result<Self> {
         let mut causes = Vec::new();
         let dry_run = dry_run(&given.dry_run, &mut causes);
         let propagation = match (given.propagation, given.orphan) {
