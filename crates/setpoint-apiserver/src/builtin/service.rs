@@ -64,8 +64,8 @@ fn complete_address(spec: &mut Value) {
 }
 
 /// What only services of the old type have goes, where an update does not set it anew (upstream: `dropTypeDependentFields`).
-fn leave_out(spec: &mut Value, old: &Value) {
-    for field in ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"] {
+fn leave_out(spec: &mut Value, old: &Value, fields: &[&str]) {
+    for &field in fields {
         if spec.get(field) == old.get(field) {
             remove(spec, field);
         }
@@ -74,6 +74,9 @@ fn leave_out(spec: &mut Value, old: &Value) {
 
 /// An update may leave out the allocated address and node ports, as long as the type keeps them.
 pub fn update(new: &mut Value, old: &Value) {
+    if new["spec"]["type"] != "LoadBalancer" && !is_empty(&new["status"]["loadBalancer"]) {
+        new["status"]["loadBalancer"] = json!({});
+    }
     let old = &old["spec"];
     let Some(spec) = existing(new, "spec") else { return };
     if text(spec, "type") == "ExternalName" {
@@ -101,11 +104,15 @@ pub fn update(new: &mut Value, old: &Value) {
         let address = spec["clusterIP"].clone();
         spec["clusterIPs"] = json!([address]);
     }
+    if text(spec, "type") != "LoadBalancer" {
+        leave_out(spec, old, &["healthCheckNodePort", "allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
     if !matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
-        leave_out(spec, old);
+        leave_out(spec, old, &["externalTrafficPolicy"]);
         return;
     }
-    if text(spec, "externalTrafficPolicy") == "Local"
+    if text(spec, "type") == "LoadBalancer"
+        && text(spec, "externalTrafficPolicy") == "Local"
         && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0
     {
         copy(spec, old, "healthCheckNodePort");

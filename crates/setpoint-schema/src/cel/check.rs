@@ -412,13 +412,11 @@ impl Check<'_> {
         // Rules don't see what has no type.
         let found = found
             .filter(|found| self.of != Of::Rule || found.node.kind.is_some() || found.node.int_or_string);
-        match found {
-            Some(schema) => Ty::of(schema, &format!("{called}.{name}")),
-            None => {
-                self.complain(id, format!("undefined field '{name}'"));
-                Ty::Unknown
-            }
+        if let Some(schema) = found {
+            return Ty::of(schema, &format!("{called}.{name}"));
         }
+        self.complain(id, format!("undefined field '{name}'"));
+        Ty::Unknown
     }
 
     fn complain(&mut self, id: u64, message: String) {

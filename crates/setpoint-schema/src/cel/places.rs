@@ -77,7 +77,9 @@ impl Walk {
             Expr::List(list) => {
                 let at = self.find(|token| token == "[");
                 self.put(expression.id, at);
-                list.elements.iter().for_each(|element| self.visit(element));
+                for element in &list.elements {
+                    self.visit(element);
+                }
             }
             Expr::Map(map) => {
                 let at = self.find(|token| token == "{");
@@ -134,7 +136,9 @@ impl Walk {
                 self.find(|token| token == name);
                 let at = self.find(|token| token == "(");
                 self.put(id, at);
-                arguments.iter().for_each(|argument| self.visit(argument));
+                for argument in arguments {
+                    self.visit(argument);
+                }
             }
         }
     }
@@ -144,28 +148,30 @@ impl Walk {
 pub(super) fn written(loops: &ComprehensionExpr) -> Vec<&IdedExpr> {
     let accumulated = |part: &IdedExpr| matches!(&part.expr, Expr::Ident(name) if *name == loops.accu_var);
     let added = |part: &IdedExpr| matches!(&part.expr, Expr::Call(call) if call.func_name == "_+_" && call.args.first().is_some_and(accumulated));
-    fn inner(part: &IdedExpr) -> Option<&IdedExpr> {
-        match &part.expr {
-            Expr::Call(call) => match &call.args.get(1)?.expr {
-                Expr::List(list) => list.elements.first(),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
     let step = &loops.loop_step;
     match &step.expr {
         Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
             ("_&&_" | "_||_", [first, wanted]) if accumulated(first) => vec![wanted],
             ("_?_:_", [condition, yes, _]) if added(yes) => {
-                let element = inner(yes)
+                let element = element_of(yes)
                     .filter(|part| !matches!(&part.expr, Expr::Ident(name) if *name == loops.iter_var));
                 std::iter::once(condition).chain(element).collect()
             }
-            ("_+_", _) if added(step) => inner(step).into_iter().collect(),
+            ("_+_", _) if added(step) => element_of(step).into_iter().collect(),
             _ => Vec::new(),
         },
         _ => Vec::new(),
+    }
+}
+
+/// The one item that is added to a list.
+fn element_of(part: &IdedExpr) -> Option<&IdedExpr> {
+    match &part.expr {
+        Expr::Call(call) => match &call.args.get(1)?.expr {
+            Expr::List(list) => list.elements.first(),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

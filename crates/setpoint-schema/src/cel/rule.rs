@@ -103,7 +103,9 @@ impl Rule {
             message: text("message").filter(|text| !text.is_empty()),
             message_program,
             reason: text("reason"),
-            field_path: text("fieldPath").map(|path| normalise(&path)).filter(|path| !path.is_empty()),
+            field_path: text("fieldPath")
+                .map(|path| normalise(schema, &path))
+                .filter(|path| !path.is_empty()),
             optional_old_self,
             is_transition,
             text: expression,
@@ -140,9 +142,33 @@ impl Rule {
     }
 }
 
-/// `.spec.ports['a.b']` → `spec.ports[a.b]`, as upstream prints it below the value's path.
-fn normalise(path: &str) -> String {
-    path.trim_start_matches('.').replace("['", "[").replace("']", "]")
+/// A field path as upstream prints it below the value's path: fields by their names, keys of maps in brackets (`ValidFieldPath`).
+fn normalise(schema: &Schema, path: &str) -> String {
+    let mut out = String::new();
+    let (mut rest, mut at) = (path, Some(schema));
+    while !rest.is_empty() {
+        let (name, after) = if let Some(quoted) = rest.strip_prefix("['") {
+            let Some((name, after)) = quoted.split_once("']") else { break };
+            (name.replace("\\'", "'"), after)
+        } else {
+            let plain = rest.trim_start_matches('.');
+            let end = plain.find(['.', '[']).unwrap_or(plain.len());
+            (plain[..end].to_owned(), &plain[end..])
+        };
+        if at.is_some_and(|at| at.node.properties.contains_key(&name)) || !rest.starts_with('[') {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(&name);
+        } else {
+            out.push('[');
+            out.push_str(&name);
+            out.push(']');
+        }
+        at = at.and_then(|at| at.declared(&name)).map(crate::schema::Child::schema);
+        rest = after;
+    }
+    out
 }
 
 /// What evaluating the rules of one object came to so far.

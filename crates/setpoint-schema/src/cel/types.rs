@@ -120,19 +120,18 @@ impl Ty {
     /// Whether values of both types can be compared and stand in for each other.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
-            (Dyn | Unknown, _) | (_, Dyn | Unknown) => true,
-            (Bool, Bool) | (Int, Int) | (Uint, Uint) | (Double, Double) | (Text, Text) | (Bytes, Bytes) => {
-                true
-            }
-            (Timestamp, Timestamp) | (Duration, Duration) => true,
-            // Messages may be missing.
-            (Null, Null | Object(..) | Timestamp | Duration | Named(_) | Optional(_)) => true,
-            (Object(..) | Timestamp | Duration | Named(_) | Optional(_), Null) => true,
             (List(one), List(other)) | (Optional(one), Optional(other)) => one.fits(other),
             (Map(key, value), Map(other_key, other)) => key.fits(other_key) && value.fits(other),
             (Object(_, one), Object(_, other)) => one == other,
             (Named(one), Named(other)) => one == other,
-            _ => false,
+            // Messages may be missing.
+            (Null, other) | (other, Null) => {
+                matches!(other, Null | Object(..) | Timestamp | Duration | Named(_) | Optional(_))
+                    || other.is_any()
+            }
+            (one, other) => {
+                one.is_any() || other.is_any() || std::mem::discriminant(one) == std::mem::discriminant(other)
+            }
         }
     }
 
@@ -303,10 +302,11 @@ pub(super) fn function(name: &str, on: Option<&Ty>, arguments: &[Ty]) -> Called 
             _ => Gives(Named("kubernetes.Semver")),
         },
         "isGreaterThan" | "isLessThan" | "compareTo" => match on {
-            Some(on @ Named(_)) => gives(all(&[on.clone()]), if name == "compareTo" { Int } else { Bool }),
+            Some(on @ Named(_)) => {
+                gives(all(std::slice::from_ref(on)), if name == "compareTo" { Int } else { Bool })
+            }
             _ => Gives(Unknown),
         },
-        "hasValue" => Gives(Bool),
         "orValue" => match (on, arguments) {
             (Some(Optional(of)), [other]) => gives(of.fits(other), (**of).clone().join(other.clone())),
             _ => Gives(Unknown),
@@ -315,7 +315,7 @@ pub(super) fn function(name: &str, on: Option<&Ty>, arguments: &[Ty]) -> Called 
             Some(Optional(of)) => Gives((**of).clone()),
             _ => Gives(Unknown),
         },
-        "@not_strictly_false" | "allowed" | "errored" => Gives(Bool),
+        "hasValue" | "@not_strictly_false" | "allowed" | "errored" => Gives(Bool),
         "reason" => Gives(Text),
         _ => Gives(Unknown),
     }

@@ -31,8 +31,10 @@ pub(super) fn to_cel(schema: &Schema, value: &Value) -> cel::Value {
         Value::Object(fields) => {
             // Keys of maps are data; names of fields are escaped so that rules can select them.
             let is_map = matches!(node.additional, Additional::Schema(_) | Additional::Allowed);
+            // A field that is null counts as not there.
             let map = fields
                 .iter()
+                .filter(|(_, value)| is_map || !value.is_null())
                 .map(|(name, value)| {
                     let below = schema.field(name).unwrap_or(Schema::untyped_ref());
                     let name = if is_map { name.clone() } else { escape(name) };

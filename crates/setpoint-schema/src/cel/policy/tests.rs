@@ -36,7 +36,7 @@ fn expressions_see_objects_as_they_are() {
         ("has(object.spec.none) || oldObject == null", json!(true)),
         ("request.name", json!("x")),
         ("object.spec.?none.orValue(7)", json!(7)),
-        ("{'a': [1, null]}", json!({"a": [1, null]})),
+        ("{'a': [dyn(1), null]}", json!({"a": [1, null]})),
         ("authorizer.group('').resource('pods').namespace('n').check('get').allowed()", json!(true)),
         ("authorizer.group('').resource('pods').check('delete').reason()", json!("because")),
         ("authorizer.requestResource.check('get').allowed()", json!(true)),
