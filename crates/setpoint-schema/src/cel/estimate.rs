@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 
-use super::{any_order::EQUAL, value::escape};
+use super::{any_order::EQUAL, parse::called, value::escape};
 use crate::schema::{Additional, Schema, Type};
 
 /// The largest request (upstream: `DefaultMaxRequestSizeBytes`), which bounds what has no limit of its own.
@@ -291,6 +291,16 @@ pub(super) fn visit(expression: &IdedExpr, scope: &Scope) -> (u64, Known) {
 }
 
 fn visit_call(call: &CallExpr, scope: &Scope) -> (u64, Known) {
+    if let ("lists.range", [IdedExpr { expr: Expr::Literal(LiteralValue::Int(count)), .. }]) =
+        (called(call).0.as_ref(), call.args.as_slice())
+    {
+        let size = u64::try_from(*count.inner()).unwrap_or_default();
+        let element = Some(Box::new(Known::SCALAR));
+        return (
+            size.saturating_add(11),
+            Known { kind: Kind::List, size: Some(size), schema: None, element },
+        );
+    }
     let target = call.target.as_deref().map(|target| visit(target, scope));
     let arguments: Vec<_> = call.args.iter().map(|argument| visit(argument, scope)).collect();
     let around = add(target.iter().chain(&arguments).map(|(cost, _)| *cost));
@@ -388,7 +398,9 @@ fn own_cost(name: &str, target: Option<&Known>, arguments: &[&Known]) -> (u64, K
             | "isSemver",
             _,
             [text, ..],
-        ) => (times(text.bound(), CHARACTER), Known::UNKNOWN),
+        ) => (times(text.bound(), CHARACTER), Known::SCALAR),
+        // Of a quantity comes another one, of a network its address: comparing them costs 1.
+        ("add" | "sub" | "ip" | "masked", Some(_), _) => (1, Known::SCALAR),
         (
             "size" | "!_" | "-_" | "int" | "double" | "uint" | "duration" | "timestamp" | "hasValue" | "_-_"
             | "_*_" | "_/_" | "_%_",
