@@ -27,7 +27,7 @@ use crate::paths;
 use crate::policies::StoredPolicies;
 use crate::registry::{
     Answer, DeleteOptions, ListOptions, ListPage, PatchKind, Place, SCALE, WatchEvent, WatchStream,
-    WriteOptions, Written, parse_body, parse_object,
+    WriteOptions, Written, parse_body, parse_object, read_posted,
 };
 use crate::render::{Form, failure, respond};
 use crate::request::{Query, ResourceRequest, Target};
@@ -366,6 +366,10 @@ impl Call<'_> {
     ) -> Result<(Value, WriteOptions, Vec<String>)> {
         let options = self.options("CreateOptions")?;
         let mut body = parse_body(&self.parts.headers, &self.body)?;
+        let mut warnings = Vec::new();
+        if let Some(definition) = tracked_as.or_else(|| self.place.resource.definition()) {
+            warnings = read_posted(kind, definition, &mut body, &options)?;
+        }
         let subresource = self.request.subresource.as_str();
         if let Some(definition) = tracked_as {
             let version = kind.0.to_owned() + if kind.0.is_empty() { "" } else { "/" } + kind.1;
@@ -375,11 +379,9 @@ impl Call<'_> {
             }
             self.inner.registry.own_body(definition, &version, &mut body, &options, subresource);
         }
-        let warnings = {
-            let request = admission::Attributes::write(&self.place, subresource, None, &options);
-            let request = request.of_kind(kind.0, kind.1, kind.2);
-            self.inner.registry.admit_body(&request, &mut body).await?
-        };
+        let request = admission::Attributes::write(&self.place, subresource, None, &options);
+        let request = request.of_kind(kind.0, kind.1, kind.2);
+        warnings.extend(self.inner.registry.admit_body(&request, &mut body).await?);
         Ok((body, options, warnings))
     }
 
@@ -387,7 +389,10 @@ impl Call<'_> {
     async fn token(&self, warnings: &mut Vec<String>) -> Result<Value> {
         let options = self.options("CreateOptions")?;
         let registry = &self.inner.registry;
-        let body = parse_body(&self.parts.headers, &self.body)?;
+        let mut body = parse_body(&self.parts.headers, &self.body)?;
+        let kind = ("authentication.k8s.io", "v1", "TokenRequest");
+        let definition = "io.k8s.api.authentication.v1.TokenRequest";
+        warnings.extend(read_posted(kind, definition, &mut body, &options)?);
         let mut body = token_request::decode(registry, &self.place, body, &options)?;
         let request = admission::Attributes::write(&self.place, "token", None, &options);
         let request = request.of_kind("authentication.k8s.io", "v1", "TokenRequest");

@@ -55,7 +55,7 @@ pub(crate) use self::options::WriteOptions;
 pub(crate) use self::patch::PatchKind;
 pub(crate) use self::scale::SCALE;
 use self::services::Reserved;
-pub(crate) use self::shape::{check, is_served_as_stored, redecode, served};
+pub(crate) use self::shape::{check, is_served_as_stored, read_posted, redecode, served};
 pub(crate) use self::watch::{WatchEvent, WatchStream};
 pub(crate) use setpoint_schema::printed;
 

@@ -8,6 +8,7 @@ use setpoint_schema::{
     keep_empty_texts, omit_empty, prune, validate, write_zeros,
 };
 
+use super::decode::another_kind;
 use super::decode::go::{self, Decoder};
 use super::mismade::{Mismade, keep_kind, misfit_of_metadata};
 use super::options::{FieldValidation, WriteOptions};
@@ -129,6 +130,42 @@ pub(super) fn clean(
             strictly(&options.duplicates, &unknown)
         ))),
         FieldValidation::Warn => Ok(texts().collect()),
+        FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
+    }
+}
+
+/// Gives a body of `kind` (group, version, kind), which is no object of its resource, the form that it has after decoding; answers warnings about what
+/// it had besides.
+///
+/// # Errors
+/// When it is of another kind, or a value does not fit its type.
+pub(crate) fn read_posted(
+    (group, version, kind): (&str, &str, &str),
+    definition: &str,
+    body: &mut Value,
+    options: &WriteOptions,
+) -> Result<Vec<String>> {
+    let own_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let text =
+        |key: &str, own: &str| body[key].as_str().filter(|text| !text.is_empty()).unwrap_or(own).to_owned();
+    let (given_version, given) = (text("apiVersion", &own_version), text("kind", kind));
+    if given != kind || given_version != own_version {
+        return Err(another_kind(group, kind, &given_version, &given));
+    }
+    let handled = |why: &str| {
+        Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    };
+    let Some(schema) = Schema::builtin(definition) else { return Ok(Vec::new()) };
+    let unknown = prune(&schema, body);
+    if let Some(words) = go::misfit(Decoder::Json, definition, body) {
+        return Err(handled(&words));
+    }
+    omit_empty(&schema, body);
+    match options.validation {
+        FieldValidation::Strict if !unknown.is_empty() => {
+            Err(handled(&format!("strict decoding error: {}", strictly(&[], &unknown))))
+        }
+        FieldValidation::Warn => Ok(unknown.iter().map(ToString::to_string).collect()),
         FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
     }
 }

@@ -58,6 +58,8 @@ async fn an_idle_watch_gets_bookmarks_and_ends_in_time() {
     let start = Instant::now();
     let mut watch =
         client.watch(&format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=150")).await;
+    assert_eq!(watch.brief().await, "BOOKMARK -", "the present begins");
+    assert_eq!(start.elapsed(), Duration::ZERO);
     let bookmark = watch.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
     assert_eq!(start.elapsed(), Duration::from_secs(60));

@@ -56,7 +56,7 @@ fn expressions_see_objects_as_they_are() {
     }
     assert_eq!(run("has(oldObject.metadata)", &object), Ok(json!(false)));
     assert_eq!(run("object.?spec.replicas.orValue(1)", &object), Ok(json!(3)));
-    assert_eq!(run("[1].all(x, x.y == 1)", &object), Err("no such overload".into()));
+    assert_eq!(run("[dyn(1)].all(x, x.y == 1)", &object), Err("no such overload".into()));
     assert_eq!(run("object.spec.at + 1 == 2", &object), Err("no such overload".into()));
     assert_eq!(run("[1][int('9')]", &object), Err("index out of bounds: 9".into()));
 }
