@@ -399,11 +399,10 @@ fn own_cost(name: &str, target: Option<&Known>, arguments: &[&Known]) -> (u64, K
             _,
             [text, ..],
         ) => (times(text.bound(), CHARACTER), Known::SCALAR),
-        // Of a quantity comes another one, of a network its address: comparing them costs 1.
-        ("add" | "sub" | "ip" | "masked", Some(_), _) => (1, Known::SCALAR),
         (
-            "size" | "!_" | "-_" | "int" | "double" | "uint" | "duration" | "timestamp" | "hasValue" | "_-_"
-            | "_*_" | "_/_" | "_%_",
+            // `add`, `sub`: of quantities, of which comes another one; comparing it costs 1.
+            "add" | "sub" | "masked" | "ip" | "size" | "!_" | "-_" | "int" | "double" | "uint" | "duration"
+            | "timestamp" | "hasValue" | "_-_" | "_*_" | "_/_" | "_%_",
             ..,
         ) => (1, Known::SCALAR),
         ("string", ..) => (1, Known::text(0)),
