@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
+use setpoint::Reason;
 use setpoint_test::{Fault, Faults, Requests, Running, TestEnv, throughout};
 use tokio::time::Instant;
 use website::Website;
@@ -109,6 +110,39 @@ async fn a_frozen_watch_leaves_the_cache_stale_until_it_is_lifted() {
     .unwrap();
     frozen.lift();
     page_says(&env, "hello").await;
+    running.stop().await.unwrap();
+}
+
+/// The operator's own apply goes past a change that it has not heard of, and its answer is newer than that change's event.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_an_own_write_overtakes_is_a_cause_all_the_same() {
+    let faults = Faults::new();
+    let env = TestEnv::start().await.unwrap();
+    let operator = faults.under(website::operator());
+    let reports = operator.reports().clone();
+    let running = env.run(operator).await.unwrap();
+    say(&env, "hello").await;
+    page_says(&env, "hello").await;
+    let frozen = faults.freeze(Requests::watches().to("configmaps"));
+    let touch = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+    env.api::<ConfigMap>("default").patch("shop-page", &PatchParams::default(), &touch).await.unwrap();
+    say(&env, "bye").await;
+    page_says(&env, "bye").await;
+    let because_of_the_page = || {
+        let causes = reports.all().into_iter().flat_map(|report| report.causes.clone());
+        let of_page = causes.filter(|cause| {
+            cause.reason == Reason::Changed
+                && cause.object.as_ref().is_some_and(|object| object.key.name == "shop-page")
+        });
+        of_page.count()
+    };
+    assert_eq!(because_of_the_page(), 0);
+    frozen.lift();
+    setpoint_test::eventually("a reconcile for the label", Duration::from_secs(10), async || {
+        if because_of_the_page() == 1 { Ok(()) } else { Err(format!("{:?}", reports.all())) }
+    })
+    .await
+    .unwrap();
     running.stop().await.unwrap();
 }
 

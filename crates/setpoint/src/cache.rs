@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use crate::decode::{Peek, decode_text};
 use crate::reflector::Reflector;
 use crate::runtime::partitions;
-use crate::store::{Listed, Member, Put, Store, Transition, Values, Version};
-use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint, link};
+use crate::store::{Listed, Member, Payload, Put, Store, Transition, Values, Version};
+use crate::{Key, Kind, Object, Observer, Scope, Selector, fingerprint};
 
 mod freshness;
 mod glance;
@@ -28,6 +28,9 @@ pub(crate) use glance::Glance;
 
 /// Silence of a watch after which it counts as stuck. Bookmarks come about every 60 s.
 pub(crate) const SILENCE: Duration = Duration::from_secs(150);
+
+/// So many objects are decoded each time that they are read together; where more are, they are kept decoded.
+const PACKED_READS: usize = 100;
 
 /// The index of every cache: objects by the uid of their controller, or of the owner that they are linked to.
 pub(crate) const CONTROLLER: &str = "metadata.ownerReferences.controller.uid";
@@ -269,12 +272,10 @@ struct Pulse {
 
 impl<T: Object> Cache<T> {
     fn new(kind: Kind, selector: Selector, partitions: &[Option<String>]) -> Self {
-        let controller: Values<T> = Arc::new(|object: &T| {
-            let owners = object.meta().owner_references.iter().flatten();
-            let owners =
-                owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str());
-            let linked = link::of(object.meta()).map(|link| link.uid);
-            owners.chain(linked).map(str::to_owned).collect()
+        let controller: Values<T> = Arc::new(|payload: &Payload<T>| {
+            let Some(head) = payload.head() else { return Vec::new() };
+            let linked = head.link.map(|(uid, _)| uid);
+            head.controller.map(|owner| owner.uid).into_iter().chain(linked).collect()
         });
         let part = |namespace: &Option<String>| {
             let mut store = Store::default();
@@ -310,9 +311,10 @@ impl<T: Object> Cache<T> {
         let mut present = Vec::new();
         for part in self.parts.values() {
             present.extend(part.store.lock().iter().map(|(key, record)| Transition {
-                key: key.clone(),
+                key: Arc::clone(key),
                 old: None,
                 new: Some(record.payload.clone()),
+                late: false,
             }));
         }
         for transition in &present {
@@ -357,32 +359,64 @@ impl<T: Object> Cache<T> {
 
     /// The object under a key, as it can be read.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<T>> {
-        self.read(key, |store| store.visible(key).and_then(|record| record.payload.object().cloned()))
-            .flatten()
+        self.payload(key)?.object()
+    }
+
+    fn payload(&self, key: &Key) -> Option<Payload<T>> {
+        self.read(key, |store| store.visible(key).map(|record| record.payload.clone())).flatten()
+    }
+
+    /// As [`get`](Self::get), not decoded, if it is of this uid.
+    pub(crate) fn payload_of(&self, key: &Key, uid: &str) -> Option<Payload<T>> {
+        let payload = |store: &mut Store<T>| {
+            store.visible(key).filter(|record| *record.uid == *uid).map(|record| record.payload.clone())
+        };
+        self.read(key, payload).flatten()
+    }
+
+    /// Whether an object of this uid is under a key, and can be decoded.
+    pub(crate) fn has(&self, key: &Key, uid: &str) -> bool {
+        self.payload_of(key, uid).is_some_and(|payload| !payload.is_undecodable())
     }
 
     /// Objects of a namespace, or all of them, by key.
     pub(crate) fn list(&self, namespace: Option<&str>) -> Vec<Arc<T>> {
         let in_namespace =
             |key: &Key| namespace.is_none_or(|namespace| key.namespace.as_deref() == Some(namespace));
-        let parts = self.read_all(namespace, |store| {
-            let objects = store.iter().filter(|(key, _)| in_namespace(key));
-            objects.filter_map(|(_, record)| record.payload.object().cloned()).collect::<Vec<_>>()
-        });
-        parts.into_iter().flatten().collect()
+        let read = || {
+            let parts = self.read_all(namespace, |store| {
+                let objects = store.iter().filter(|(key, _)| in_namespace(key));
+                objects.map(|(_, record)| record.payload.clone()).collect::<Vec<_>>()
+            });
+            parts.into_iter().flatten().collect()
+        };
+        self.objects(&read)
+    }
+
+    /// Decodes what is read. Who reads many at once does so again and again: from then on they are kept decoded.
+    fn objects(&self, read: &dyn Fn() -> Vec<Payload<T>>) -> Vec<Arc<T>> {
+        let mut payloads = read();
+        if payloads.iter().filter(|payload| matches!(payload, Payload::Packed(_))).count() > PACKED_READS {
+            self.parts.values().for_each(|part| part.store.lock().unpack());
+            payloads = read();
+        }
+        payloads.iter().filter_map(Payload::object).collect()
     }
 
     /// The keys of all that can be read, also of what cannot be decoded.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let keys = self.read_all(None, |store| store.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>());
+        let keys =
+            self.read_all(None, |store| store.iter().map(|(key, _)| Key::clone(key)).collect::<Vec<_>>());
         keys.into_iter().flatten().collect()
     }
 
     /// Objects of an index, by key. `None`: there is no such index.
     pub(crate) fn by_index(&self, index: &str, value: &str) -> Option<Vec<Arc<T>>> {
-        let parts: Option<Vec<_>> =
-            self.read_all(None, |store| store.by_index(index, value)).into_iter().collect();
-        Some(parts?.into_iter().flatten().collect())
+        let read = || {
+            self.read_all(None, |store| store.by_index(index, value)).into_iter().collect::<Option<Vec<_>>>()
+        };
+        read()?;
+        Some(self.objects(&|| read().into_iter().flatten().flatten().collect()))
     }
 
     /// Changes the part of a namespace and tells the handlers.
@@ -397,6 +431,9 @@ impl<T: Object> Cache<T> {
         let transitions = change(&mut part.store.lock());
         let mut left = false;
         for transition in &transitions {
+            if transition.late {
+                tracing::debug!(kind = %self.kind, key = %transition.key, "an own write had overtaken a change");
+            }
             for (listener, handler) in self.handlers.read().iter() {
                 if listener.strong_count() == 0 {
                     left = true;
@@ -658,10 +695,8 @@ impl<T: Object> AnyCache for Cache<T> {
 
     fn deletion_seen<'a>(&'a self, key: &'a Key, uid: &'a str, until: Instant) -> BoxFuture<'a, bool> {
         self.holds(until, move || {
-            self.get(key).is_none_or(|object| {
-                let meta = object.meta();
-                meta.uid.as_deref() != Some(uid) || meta.deletion_timestamp.is_some()
-            })
+            !self.has(key, uid)
+                || self.payload(key).and_then(|payload| payload.head()).is_none_or(|head| head.is_deleting())
         })
         .boxed()
     }

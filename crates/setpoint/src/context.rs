@@ -1,3 +1,4 @@
+mod applied;
 mod apply;
 mod read;
 mod write;
@@ -13,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use setpoint_clock::{Clock, Entropy};
 
+pub use applied::Applied;
 pub use apply::{Apply, Refused};
 pub use read::NotCached;
 pub use write::{Create, Delete, Incomplete, Patch, Patching, Propagation, Replace};
@@ -210,7 +212,7 @@ impl<O: Object> Context<O> {
     }
 
     /// Server-side apply of a child with the controller's field manager and owner reference. Nothing is sent
-    /// when nothing would change. `.await` gives the object as it is then.
+    /// when nothing would change. `.await` gives the object as it is then ([`Applied`]).
     pub fn apply<K: Object>(&self, object: K) -> Apply<'_, K>
     where
         K::DynamicType: Default,

@@ -32,6 +32,7 @@ mod logs;
 mod metrics;
 mod object;
 mod operator;
+mod packed;
 mod predicate;
 mod queue;
 mod rbac;
@@ -53,8 +54,8 @@ pub use cause::{Cause, Reason};
 pub use client::{DeadlineExceeded, RequestStack, RetryPolicy, Transport};
 pub use condition::set_condition;
 pub use context::{
-    Apply, Context, Create, Delete, Incomplete, NotCached, Patch, Patching, Propagation, Refused, Replace,
-    Resource,
+    Applied, Apply, Context, Create, Delete, Incomplete, NotCached, Patch, Patching, Propagation, Refused,
+    Replace, Resource,
 };
 pub use controller::{AnyController, Channel, Controller, Lookup, Trigger, Watch, by_index};
 pub use diff::FieldChange;

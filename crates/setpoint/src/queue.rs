@@ -304,7 +304,7 @@ impl Queue {
     }
 
     /// Turns timers that are due into adds.
-    fn fire(&mut self, now: Instant) {
+    pub(crate) fn fire(&mut self, now: Instant) {
         while let Some((_, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
             let key = key.clone();
             let Some(entry) = self.entries.get_mut(&key) else { return };

@@ -279,12 +279,12 @@ impl<T: Object> Reflector<T> {
                 if deleted {
                     items.remove(&seen.key);
                 } else {
-                    items.insert(seen.key.clone(), seen);
+                    items.insert(seen.key.clone(), seen.pack());
                 }
                 continue;
             }
             self.observer.watch_event(self.cache.kind());
-            let undecodable = seen.payload.object().is_none();
+            let undecodable = seen.payload.is_undecodable();
             self.change(|store| {
                 if deleted { store.deleted(&seen.key, &seen.uid, &version) } else { store.applied(seen) }
             });
@@ -316,7 +316,9 @@ impl<T: Object> Reflector<T> {
             self.cache.pulse(self.namespace.as_deref(), None);
             version.get_or_insert_with(|| version_of(&list));
             if let Some(Value::Array(page)) = list.get_mut("items").map(Value::take) {
-                items.extend(page.into_iter().filter_map(|item| decode::<T>(self.cache.kind(), item)));
+                items.extend(
+                    page.into_iter().filter_map(|item| decode::<T>(self.cache.kind(), item)).map(Seen::pack),
+                );
             }
             match list.pointer("/metadata/continue").and_then(Value::as_str) {
                 Some(further) if !further.is_empty() => further.clone_into(&mut token),
@@ -359,7 +361,7 @@ impl<T: Object> Reflector<T> {
 
     fn progress(&self) -> Option<String> {
         let part = Key { namespace: self.namespace.clone(), name: String::new() };
-        self.cache.read(&part, |store| store.progress().map(|version| version.text.clone())).flatten()
+        self.cache.read(&part, |store| store.progress().map(Version::text)).flatten()
     }
 
     fn request(&self, query: &[(&str, &str)], form: Form) -> Result<http::Request<Vec<u8>>, Failure> {

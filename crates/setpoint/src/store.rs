@@ -3,6 +3,8 @@
 //! Two streams meet here: the watch, in order but late, and the answers to our own writes, early but in any
 //! order. Versions decide: what is older than what is stored was seen already. Each change of an object is
 //! given out once, as a [`Transition`] with the right old state, whichever stream brought it first.
+//!
+//! What is kept is small: texts that are decoded when they are read, and keys that slots and indexes share.
 
 mod index;
 
@@ -11,24 +13,43 @@ use std::sync::Arc;
 
 pub(crate) use index::Values;
 
-use crate::Key;
+use serde::de::DeserializeOwned;
+
 use crate::fingerprint::{Memo, Print};
+use crate::packed::{Head, Packed};
+use crate::{Key, Object};
 use index::Index;
 
 /// A resource version. Numbers compare, within one kind only; others are never compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) text: String,
-    number: Option<u64>,
+pub(crate) enum Version {
+    Number(u64),
+    Text(Box<str>),
 }
 
 impl Version {
     pub(crate) fn new(text: &str) -> Self {
-        Self { text: text.to_owned(), number: text.parse().ok() }
+        // What is written otherwise than a number would be is none.
+        let canonical = text == "0" || !text.starts_with(['0', '+']);
+        match text.parse() {
+            Ok(number) if canonical => Self::Number(number),
+            _ => Self::Text(text.into()),
+        }
     }
 
     pub(crate) fn number(&self) -> Option<u64> {
-        self.number
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(_) => None,
+        }
+    }
+
+    /// As the server writes it.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.to_string(),
+        }
     }
 }
 
@@ -36,15 +57,35 @@ impl Version {
 #[derive(Debug)]
 pub(crate) enum Payload<T> {
     Object(Arc<T>),
+    /// It was decoded once, and can be again.
+    Packed(Packed),
     Undecodable(Arc<str>),
 }
 
-impl<T> Payload<T> {
-    pub(crate) fn object(&self) -> Option<&Arc<T>> {
+impl<T: DeserializeOwned> Payload<T> {
+    pub(crate) fn object(&self) -> Option<Arc<T>> {
         match self {
-            Self::Object(object) => Some(object),
+            Self::Object(object) => Some(Arc::clone(object)),
+            Self::Packed(packed) => packed.decode().ok().map(Arc::new),
             Self::Undecodable(_) => None,
         }
+    }
+}
+
+impl<T: Object> Payload<T> {
+    /// What is told without decoding it; `None` if it cannot be decoded.
+    pub(crate) fn head(&self) -> Option<Head> {
+        match self {
+            Self::Object(object) => Some(Head::of(object.meta())),
+            Self::Packed(packed) => Some(packed.head()),
+            Self::Undecodable(_) => None,
+        }
+    }
+}
+
+impl<T> Payload<T> {
+    pub(crate) fn is_undecodable(&self) -> bool {
+        matches!(self, Self::Undecodable(_))
     }
 }
 
@@ -52,6 +93,7 @@ impl<T> Clone for Payload<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Object(object) => Self::Object(Arc::clone(object)),
+            Self::Packed(packed) => Self::Packed(packed.clone()),
             Self::Undecodable(problem) => Self::Undecodable(Arc::clone(problem)),
         }
     }
@@ -64,22 +106,34 @@ pub(crate) struct Seen<T> {
     pub(crate) uid: String,
     pub(crate) version: Version,
     pub(crate) payload: Payload<T>,
-    pub(crate) prints: Vec<Print>,
+    /// What is kept instead of the object.
+    pub(crate) packed: Option<Packed>,
+    pub(crate) prints: Box<[Print]>,
+}
+
+impl<T> Seen<T> {
+    /// The same, without the decoded object.
+    pub(crate) fn pack(mut self) -> Self {
+        if let Some(packed) = self.packed.take() {
+            self.payload = Payload::Packed(packed);
+        }
+        self
+    }
 }
 
 /// A stored object.
 #[derive(Debug)]
 pub(crate) struct Record<T> {
-    pub(crate) uid: String,
+    pub(crate) uid: Box<str>,
     pub(crate) version: Version,
     pub(crate) payload: Payload<T>,
-    pub(crate) prints: Vec<Print>,
+    pub(crate) prints: Box<[Print]>,
     pub(crate) memos: Vec<Memo>,
 }
 
 #[derive(Debug)]
 enum Slot<T> {
-    Present(Record<T>),
+    Present(Box<Record<T>>),
     /// It left the selector by our own write of this version.
     Tombstone(u64),
 }
@@ -87,9 +141,20 @@ enum Slot<T> {
 /// A change of what can be read.
 #[derive(Debug)]
 pub(crate) struct Transition<T> {
-    pub(crate) key: Key,
+    pub(crate) key: Arc<Key>,
     pub(crate) old: Option<Payload<T>>,
     pub(crate) new: Option<Payload<T>>,
+    /// Somebody else's change that an own write has overtaken: told so that it is not missed, although what can be read is newer.
+    pub(crate) late: bool,
+}
+
+/// Own writes of an object whose events are still to come. Between them may be what others did meanwhile.
+struct Overtaking<T> {
+    /// Versions that were written, in whatever order they were answered.
+    own: Vec<u64>,
+    /// The last state that was seen before.
+    before: Payload<T>,
+    version: u64,
 }
 
 /// What became of an own write.
@@ -129,16 +194,20 @@ pub(crate) struct StaleList {
 
 /// See the module.
 pub(crate) struct Store<T> {
-    slots: BTreeMap<Key, Slot<T>>,
+    slots: BTreeMap<Arc<Key>, Slot<T>>,
     /// Deleted by us: not read any more, until the watch says that it is gone.
     hidden: BTreeMap<Key, String>,
     /// No tombstone is older: events don't look at every object for one.
     oldest_tombstone: Option<u64>,
+    /// Own writes that were faster than their events.
+    overtaking: BTreeMap<Arc<Key>, Overtaking<T>>,
     /// Everything up to this version was seen.
     progress: Option<Version>,
     /// Keys whose last write has an unknown outcome.
     suspects: BTreeSet<Key>,
     indexes: BTreeMap<&'static str, Index<T>>,
+    /// Objects are kept decoded: see [`Store::unpack`].
+    unpacked: bool,
     synced: bool,
 }
 
@@ -148,9 +217,11 @@ impl<T> Default for Store<T> {
             slots: BTreeMap::new(),
             hidden: BTreeMap::new(),
             oldest_tombstone: None,
+            overtaking: BTreeMap::new(),
             progress: None,
             suspects: BTreeSet::new(),
             indexes: BTreeMap::new(),
+            unpacked: false,
             synced: false,
         }
     }
@@ -161,30 +232,46 @@ impl<T> Store<T> {
     pub(crate) fn applied(&mut self, seen: Seen<T>) -> Option<Transition<T>> {
         self.advance(&seen.version);
         let newer = match self.slots.get(&seen.key) {
-            Some(Slot::Present(record)) => match (seen.version.number, record.version.number) {
+            Some(Slot::Present(record)) => match (seen.version.number(), record.version.number()) {
                 (Some(new), Some(old)) => new > old,
                 _ => seen.version != record.version,
             },
             // Still there after our progress went on: this version is older than the tombstone.
-            Some(Slot::Tombstone(version)) => seen.version.number.is_none_or(|new| new > *version),
+            Some(Slot::Tombstone(version)) => seen.version.number().is_none_or(|new| new > *version),
             None => true,
         };
-        if newer { self.store(seen) } else { None }
+        if newer { self.store(seen) } else { self.overtaken(seen) }
+    }
+
+    /// What an event older than what is stored tells: nothing, or a change of somebody else that an own write has overtaken.
+    fn overtaken(&mut self, seen: Seen<T>) -> Option<Transition<T>> {
+        let version = seen.version.number()?;
+        let (key, overtaking) = self.overtaking.get_key_value(&seen.key)?;
+        let newest = overtaking.own.iter().max()?;
+        if version <= overtaking.version || version >= *newest || overtaking.own.contains(&version) {
+            return None;
+        }
+        let key = Arc::clone(key);
+        let new = seen.payload.clone();
+        let overtaking = self.overtaking.get_mut(&key)?;
+        overtaking.version = version;
+        let old = std::mem::replace(&mut overtaking.before, seen.pack().payload);
+        Some(Transition { key, old: Some(old), new: Some(new), late: true })
     }
 
     /// DELETED: gone, or no longer selected.
     pub(crate) fn deleted(&mut self, key: &Key, uid: &str, version: &Version) -> Option<Transition<T>> {
         self.advance(version);
         let remove = match self.slots.get(key) {
-            Some(Slot::Present(record)) => match (version.number, record.version.number) {
+            Some(Slot::Present(record)) => match (version.number(), record.version.number()) {
                 (Some(gone), Some(stored)) => gone >= stored,
-                _ => record.uid == uid,
+                _ => *record.uid == *uid,
             },
             _ => false,
         };
         let transition = if remove { self.remove(key) } else { None };
         // An object that left the selector and came back by our write has a Deleted event of before.
-        let still = matches!(self.slots.get(key), Some(Slot::Present(record)) if record.uid == uid);
+        let still = matches!(self.slots.get(key), Some(Slot::Present(record)) if *record.uid == *uid);
         if !still && self.hidden.get(key).is_some_and(|hidden| hidden == uid) {
             self.hidden.remove(key);
         }
@@ -193,7 +280,7 @@ impl<T> Store<T> {
 
     /// Whether this state of an object is what is stored: there is nothing to be learned from it.
     pub(crate) fn knows(&self, key: &Key, uid: &str, version: &Version) -> bool {
-        matches!(self.slots.get(key), Some(Slot::Present(record)) if record.version == *version && record.uid == uid)
+        matches!(self.slots.get(key), Some(Slot::Present(record)) if record.version == *version && *record.uid == *uid)
     }
 
     /// A bookmark: everything up to `version` was seen.
@@ -210,7 +297,7 @@ impl<T> Store<T> {
     ) -> Result<Listed<T>, StaleList> {
         let progress = self.progress.as_ref().and_then(Version::number);
         let mut restored = false;
-        if let (Some(listed), Some(progress)) = (version.number, progress)
+        if let (Some(listed), Some(progress)) = (version.number(), progress)
             && listed < progress
         {
             if !quorum {
@@ -222,26 +309,27 @@ impl<T> Store<T> {
             // Versions start again from the past: nothing that is pending can be compared any more.
             self.hidden.clear();
             self.suspects.clear();
+            self.overtaking.clear();
             self.slots.retain(|_, slot| matches!(slot, Slot::Present(_)));
         }
         // Own writes that the list cannot know stay.
-        let survives = |number: Option<u64>| match (number, version.number) {
+        let survives = |number: Option<u64>| match (number, version.number()) {
             (Some(number), Some(listed)) => !restored && number > listed,
             _ => false,
         };
         let mut transitions = Vec::new();
         let listed: BTreeSet<&Key> = items.iter().map(|item| &item.key).collect();
-        let absent: Vec<Key> = self
+        let absent: Vec<Arc<Key>> = self
             .slots
             .iter()
             .filter(|(key, slot)| {
-                !listed.contains(key)
+                !listed.contains(&***key)
                     && !survives(match slot {
-                        Slot::Present(record) => record.version.number,
+                        Slot::Present(record) => record.version.number(),
                         Slot::Tombstone(version) => Some(*version),
                     })
             })
-            .map(|(key, _)| key.clone())
+            .map(|(key, _)| Arc::clone(key))
             .collect();
         for key in absent {
             transitions.extend(self.remove(&key));
@@ -249,8 +337,8 @@ impl<T> Store<T> {
         for item in items {
             let take = match self.slots.get(&item.key) {
                 Some(Slot::Present(record)) => {
-                    !survives(record.version.number)
-                        && (record.version != item.version || record.uid != item.uid)
+                    !survives(record.version.number())
+                        && (record.version != item.version || *record.uid != *item.uid)
                 }
                 Some(Slot::Tombstone(version)) => !survives(Some(*version)),
                 None => true,
@@ -261,16 +349,26 @@ impl<T> Store<T> {
         }
         let slots = &self.slots;
         self.hidden
-            .retain(|key, uid| matches!(slots.get(key), Some(Slot::Present(record)) if record.uid == *uid));
+            .retain(|key, uid| matches!(slots.get(key), Some(Slot::Present(record)) if *record.uid == **uid));
         self.progress = Some(version.clone());
-        self.drop_tombstones();
+        // What was between is in no event any more: nobody can tell whether there was anything.
+        let passed = self.overtaking.keys().cloned().collect::<Vec<_>>();
+        self.drop_passed();
+        for key in passed.into_iter().filter(|key| !self.overtaking.contains_key(key)) {
+            if let Some(record) = self.visible(&key)
+                && !transitions.iter().any(|transition| transition.key == key)
+            {
+                let (old, new) = (Some(record.payload.clone()), Some(record.payload.clone()));
+                transitions.push(Transition { key, old, new, late: true });
+            }
+        }
         self.synced = true;
         Ok(Listed { transitions, restored })
     }
 
     /// The answer to an own write.
     pub(crate) fn wrote(&mut self, seen: Seen<T>, member: Member) -> Put<T> {
-        let Some(number) = seen.version.number else {
+        let Some(number) = seen.version.number() else {
             self.suspects.insert(seen.key);
             return Put::Known;
         };
@@ -280,16 +378,26 @@ impl<T> Store<T> {
         }
         let stored = match self.slots.get_mut(&seen.key) {
             Some(Slot::Present(record)) => {
-                if record.version == seen.version && record.uid == seen.uid {
+                if record.version == seen.version && *record.uid == *seen.uid {
                     // Nothing changed, or the event was faster. The fingerprints are as good as new.
                     record.prints = seen.prints;
                     return Put::Known;
                 }
-                record.version.number
+                record.version.number()
             }
             Some(Slot::Tombstone(version)) => Some(*version),
             None => None,
         };
+        if let Some(overtaking) = self.overtaking.get_mut(&seen.key) {
+            overtaking.own.push(number);
+        } else if let Some(stored) = stored.filter(|stored| *stored < number)
+            && let Some((key, Slot::Present(record))) = self.slots.get_key_value(&seen.key)
+            && *record.uid == *seen.uid
+        {
+            let overtaking =
+                Overtaking { own: vec![number], before: record.payload.clone(), version: stored };
+            self.overtaking.insert(Arc::clone(key), overtaking);
+        }
         if stored.is_some_and(|stored| number <= stored) {
             return Put::Known;
         }
@@ -299,7 +407,7 @@ impl<T> Store<T> {
             Member::No => {
                 let key = seen.key;
                 let transition = self.remove(&key);
-                self.slots.insert(key, Slot::Tombstone(number));
+                self.slots.insert(key.into(), Slot::Tombstone(number));
                 self.oldest_tombstone = self.oldest_tombstone.min(Some(number)).or(Some(number));
                 transition
             }
@@ -310,12 +418,12 @@ impl<T> Store<T> {
     /// Our deletion was answered with success: the object is not read any more.
     pub(crate) fn hide(&mut self, key: &Key, uid: &str) -> Option<Transition<T>> {
         let Some(Slot::Present(record)) = self.slots.get(key) else { return None };
-        if record.uid != uid {
+        if *record.uid != *uid {
             return None;
         }
         let old = self.visible(key).map(|record| record.payload.clone());
         self.hidden.insert(key.clone(), uid.to_owned());
-        self.transition(key, old, None)
+        self.transition(&Arc::new(key.clone()), old, None)
     }
 
     /// The outcome of a write to this key is unknown.
@@ -336,7 +444,9 @@ impl<T> Store<T> {
     /// What can be read under a key.
     pub(crate) fn visible(&self, key: &Key) -> Option<&Record<T>> {
         match self.slots.get(key) {
-            Some(Slot::Present(record)) if self.hidden.get(key) != Some(&record.uid) => Some(record),
+            Some(Slot::Present(record)) if self.hidden.get(key).map(String::as_str) != Some(&*record.uid) => {
+                Some(record)
+            }
             _ => None,
         }
     }
@@ -350,15 +460,31 @@ impl<T> Store<T> {
     }
 
     /// Everything that can be read, by key.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Record<T>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<Key>, &Record<T>)> {
         self.slots.keys().filter_map(|key| Some((key, self.visible(key)?)))
     }
 
     /// The objects of an index under a value, by key. `None`: there is no such index.
-    pub(crate) fn by_index(&self, index: &str, value: &str) -> Option<Vec<Arc<T>>> {
+    pub(crate) fn by_index(&self, index: &str, value: &str) -> Option<Vec<Payload<T>>> {
         let index = self.indexes.get(index)?;
-        let objects = index.keys(value).filter_map(|key| self.visible(key)?.payload.object().cloned());
-        Some(objects.collect())
+        Some(index.keys(value).filter_map(|key| Some(self.visible(key)?.payload.clone())).collect())
+    }
+
+    /// Keeps objects decoded from now on, for who reads many of them again and again.
+    pub(crate) fn unpack(&mut self)
+    where
+        T: DeserializeOwned,
+    {
+        if std::mem::replace(&mut self.unpacked, true) {
+            return;
+        }
+        for slot in self.slots.values_mut() {
+            if let Slot::Present(record) = slot
+                && let Some(object) = record.payload.object()
+            {
+                record.payload = Payload::Object(object);
+            }
+        }
     }
 
     /// Adds an index, unless there is one of that name.
@@ -368,7 +494,7 @@ impl<T> Store<T> {
         }
         let mut index = Index::new(Arc::clone(values));
         for (key, record) in self.iter() {
-            index.change(key, None, record.payload.object().map(|object| &**object));
+            index.change(key, None, Some(&record.payload));
         }
         self.indexes.insert(name, index);
     }
@@ -390,18 +516,18 @@ impl<T> Store<T> {
             return true;
         }
         let stored = |key: &Key| match self.slots.get(key) {
-            Some(Slot::Present(record)) => record.version.number,
+            Some(Slot::Present(record)) => record.version.number(),
             _ => None,
         };
         listed.iter().all(|(key, version)| progress >= *version || stored(key) >= Some(*version))
             && self.iter().all(|(key, record)| {
-                listed.contains_key(key) || record.version.number.is_none_or(|version| version > at)
+                listed.contains_key(&**key) || record.version.number().is_none_or(|version| version > at)
             })
     }
 
     /// How many visible objects cannot be decoded.
     pub(crate) fn undecodable(&self) -> usize {
-        self.iter().filter(|(_, record)| record.payload.object().is_none()).count()
+        self.iter().filter(|(_, record)| record.payload.is_undecodable()).count()
     }
 
     fn is_stored(&self, seen: &Seen<T>) -> bool {
@@ -409,18 +535,20 @@ impl<T> Store<T> {
     }
 
     fn advance(&mut self, version: &Version) {
-        let further = match (version.number, self.progress.as_ref().and_then(Version::number)) {
+        let further = match (version.number(), self.progress.as_ref().and_then(Version::number)) {
             (Some(new), Some(old)) => new > old,
             _ => true,
         };
         if further {
             self.progress = Some(version.clone());
-            self.drop_tombstones();
+            self.drop_passed();
         }
     }
 
-    fn drop_tombstones(&mut self) {
+    /// Forgets what was waited for up to the present progress.
+    fn drop_passed(&mut self) {
         let Some(progress) = self.progress.as_ref().and_then(Version::number) else { return };
+        self.overtaking.retain(|_, overtaking| overtaking.own.iter().any(|own| *own > progress));
         if self.oldest_tombstone.is_none_or(|oldest| oldest > progress) {
             return;
         }
@@ -441,31 +569,34 @@ impl<T> Store<T> {
         if self.hidden.get(&key).is_some_and(|hidden| *hidden != seen.uid) {
             self.hidden.remove(&key);
         }
-        let memos = match self.slots.remove(&key) {
-            Some(Slot::Present(record)) if record.uid == seen.uid => record.memos,
-            _ => Vec::new(),
+        let (key, memos) = match self.slots.remove_entry(&key) {
+            Some((key, Slot::Present(record))) if *record.uid == *seen.uid => (key, record.memos),
+            Some((key, _)) => (key, Vec::new()),
+            None => (Arc::new(key), Vec::new()),
         };
-        let record = Record {
-            uid: seen.uid,
-            version: seen.version,
-            payload: seen.payload,
-            prints: seen.prints,
-            memos,
+        // Who is told of it has the object as it was decoded; a packed one is kept.
+        let told = seen.payload;
+        let payload = match seen.packed.filter(|_| !self.unpacked) {
+            Some(packed) => Payload::Packed(packed),
+            None => told.clone(),
         };
-        self.slots.insert(key.clone(), Slot::Present(record));
-        let new = self.visible(&key).map(|record| record.payload.clone());
+        let (uid, version, prints) = (seen.uid.into(), seen.version, seen.prints);
+        let record = Record { uid, version, payload, prints, memos };
+        self.slots.insert(Arc::clone(&key), Slot::Present(Box::new(record)));
+        let new = self.visible(&key).is_some().then_some(told);
         self.transition(&key, old, new)
     }
 
     fn remove(&mut self, key: &Key) -> Option<Transition<T>> {
         let old = self.visible(key).map(|record| record.payload.clone());
-        self.slots.remove(key);
-        self.transition(key, old, None)
+        let (key, _) = self.slots.remove_entry(key)?;
+        self.overtaking.remove(&key);
+        self.transition(&key, old, None)
     }
 
     fn transition(
         &mut self,
-        key: &Key,
+        key: &Arc<Key>,
         old: Option<Payload<T>>,
         new: Option<Payload<T>>,
     ) -> Option<Transition<T>> {
@@ -473,10 +604,9 @@ impl<T> Store<T> {
             return None;
         }
         for index in self.indexes.values_mut() {
-            let object = |payload: &Option<Payload<T>>| payload.as_ref().and_then(Payload::object).cloned();
-            index.change(key, object(&old).as_deref(), object(&new).as_deref());
+            index.change(key, old.as_ref(), new.as_ref());
         }
-        Some(Transition { key: key.clone(), old, new })
+        Some(Transition { key: Arc::clone(key), old, new, late: false })
     }
 }
 

@@ -1,6 +1,6 @@
+use crate::Object;
 use crate::fingerprint::{Memo, Part, Print, find, settled};
-use crate::store::{Payload, Record, Seen};
-use crate::{Object, link};
+use crate::store::{Payload, Record, Seen, Version};
 
 /// What an apply has to know about an object. Every representation of it tells: whole, metadata only, or a
 /// projection of the author's.
@@ -26,35 +26,29 @@ impl Glance {
         intent: u64,
     ) -> Option<Self> {
         let (prints, memos) = (&record.prints, &record.memos);
-        Self::of(
-            (&record.uid, &record.version.text),
-            &record.payload,
-            (prints, memos),
-            (manager, part, intent),
-        )
+        Self::of((&record.uid, &record.version), &record.payload, (prints, memos), (manager, part, intent))
     }
 
     /// Of what was read live.
     pub(crate) fn of_seen<T: Object>(seen: &Seen<T>, manager: &str, part: Part, intent: u64) -> Option<Self> {
-        Self::of((&seen.uid, &seen.version.text), &seen.payload, (&seen.prints, &[]), (manager, part, intent))
+        Self::of((&seen.uid, &seen.version), &seen.payload, (&seen.prints, &[]), (manager, part, intent))
     }
 
     fn of<T: Object>(
-        (uid, version): (&str, &str),
+        (uid, version): (&str, &Version),
         payload: &Payload<T>,
         (prints, memos): (&[Print], &[Memo]),
         (manager, part, intent): (&str, Part, u64),
     ) -> Option<Self> {
-        let meta = payload.object()?.meta();
-        let mut owners = meta.owner_references.iter().flatten();
+        let head = payload.head()?;
         Some(Self {
             uid: uid.to_owned(),
-            version: version.to_owned(),
-            deleting: meta.deletion_timestamp.is_some(),
-            controller: owners
-                .find(|owner| owner.controller == Some(true))
-                .map(|owner| (owner.uid.clone(), format!("{} {}", owner.kind, owner.name)))
-                .or_else(|| link::of(meta).map(|link| (link.uid.to_owned(), link.owner.to_owned()))),
+            version: version.text(),
+            deleting: head.is_deleting(),
+            controller: head
+                .controller
+                .map(|owner| (owner.uid, format!("{} {}", owner.kind, owner.name)))
+                .or(head.link),
             print: find(prints, manager, part),
             settled: settled(prints, memos, manager, part, intent),
         })

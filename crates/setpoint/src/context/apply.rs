@@ -1,4 +1,4 @@
-use std::future::IntoFuture;
+use std::future::{self, IntoFuture};
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use setpoint_schema::{fingerprint, normalise};
 
 use super::write::{Conflict, Incomplete, Request};
-use super::{Access, Resource};
+use super::{Access, Applied, Resource};
 use crate::cache::Glance;
 use crate::decode::{Peek, decode, decode_text};
 use crate::fingerprint::{Part, draft, settled};
@@ -94,7 +94,7 @@ enum Tie {
 struct Found<K> {
     glance: Glance,
     /// The whole object, if the cache keeps it as this type or it was read live.
-    object: Option<Arc<K>>,
+    object: Option<Applied<K>>,
 }
 
 impl<'a, K: Object> Resource<'a, K> {
@@ -137,26 +137,62 @@ impl<K> Apply<'_, K> {
 }
 
 impl<'a, K: Object> IntoFuture for Apply<'a, K> {
-    type Output = Result<Arc<K>>;
+    type Output = Result<Applied<K>>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        self.run().boxed()
+        // Mostly there is nothing to do, and then nothing to wait for: no room is made for the state of a request.
+        match self.known() {
+            Ok(Known::Settled { key, found }) => future::ready(Ok(self.unchanged(&key, found))).boxed(),
+            Ok(Known::Open { child, draft }) => self.run(child, draft).boxed(),
+            Err(error) => future::ready(Err(error)).boxed(),
+        }
     }
 }
 
+/// What is known about an apply before anything is asked.
+enum Known<K> {
+    /// It would change nothing.
+    Settled {
+        key: Key,
+        found: Found<K>,
+    },
+    Open {
+        child: ObjectRef,
+        draft: u64,
+    },
+}
+
 impl<K: Object> Apply<'_, K> {
-    async fn run(self) -> Result<Arc<K>> {
+    fn known(&self) -> Result<Known<K>> {
         let access = self.access;
         access.controller.check(&self.kind, None, Verb::Create)?;
         access.controller.check(&self.kind, None, Verb::Patch)?;
         let key = access.resolve(&self.kind, Key::of(&self.object));
         if key.name.is_empty() {
-            return Err(Refused::NoName(self.kind).into());
+            return Err(Refused::NoName(self.kind.clone()).into());
         }
-        let child = ObjectRef::new(self.kind.clone(), key.clone());
         let draft = draft(&(self.tie, &access.owner.uid, &self.object))?;
-        let mut found = access.cached::<K>(&self.kind, &key, draft).await?;
+        let child = ObjectRef::new(self.kind.clone(), key);
+        let certain =
+            access.controller.caches_of(&self.kind).all(|cache| cache.suspects(Some(&child.key)).is_empty());
+        let found = certain.then(|| access.glance::<K>(&child, draft)).flatten();
+        match found.filter(|found| found.glance.settled) {
+            Some(found) => {
+                self.guard(&child, &found)?;
+                Ok(Known::Settled { key: child.key, found })
+            }
+            None => Ok(Known::Open { child, draft }),
+        }
+    }
+
+    async fn run(self, child: ObjectRef, draft: u64) -> Result<Applied<K>> {
+        let access = self.access;
+        let key = child.key.clone();
+        for cache in access.controller.caches_of(&self.kind) {
+            access.settle(&*cache, Some(&key)).await?;
+        }
+        let mut found = access.glance::<K>(&child, draft);
         if let Some(found) = found.take_if(|found| found.glance.settled) {
             self.guard(&child, &found)?;
             return Ok(self.unchanged(&key, found));
@@ -213,7 +249,7 @@ impl<K: Object> Apply<'_, K> {
     }
 
     /// The object that an apply would not change.
-    fn unchanged(self, key: &Key, found: Found<K>) -> Arc<K> {
+    fn unchanged(self, key: &Key, found: Found<K>) -> Applied<K> {
         found.object.unwrap_or_else(|| {
             // Only metadata is kept: the object is what was applied, with the metadata that is known.
             let mut object = self.object;
@@ -221,7 +257,7 @@ impl<K: Object> Apply<'_, K> {
             meta.uid = Some(found.glance.uid);
             meta.resource_version = Some(found.glance.version);
             meta.namespace.clone_from(&key.namespace);
-            Arc::new(object)
+            Applied::object(Arc::new(object))
         })
     }
 
@@ -295,17 +331,15 @@ impl Access {
     }
 
     /// What is known about an object from a cache of its kind, in whatever representation.
-    async fn cached<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Result<Option<Found<K>>> {
+    fn glance<K: Object>(&self, ObjectRef { kind, key, .. }: &ObjectRef, intent: u64) -> Option<Found<K>> {
+        let manager = &self.controller.field_manager;
+        let glance = self
+            .controller
+            .caches_of(kind)
+            .find_map(|cache| cache.glance(key, manager, Part::Main, intent))?;
         let whole = self.controller.cache::<K>(kind);
-        for cache in self.controller.caches_of(kind) {
-            self.settle(&*cache, Some(key)).await?;
-            if let Some(glance) = cache.glance(key, &self.controller.field_manager, Part::Main, intent) {
-                let object = whole.as_ref().and_then(|whole| whole.get(key));
-                let object = object.filter(|object| object.meta().uid.as_deref() == Some(&glance.uid));
-                return Ok(Some(Found { glance, object }));
-            }
-        }
-        Ok(None)
+        let object = whole.and_then(|whole| whole.payload_of(key, &glance.uid)).and_then(Applied::of);
+        Some(Found { glance, object })
     }
 
     /// What the API server knows about an object that no cache has.
@@ -324,7 +358,7 @@ impl Access {
         }
         let seen = decode::<K>(kind, live).ok_or_else(|| Incomplete::new(kind, key))?;
         let glance = Glance::of_seen(&seen, manager, Part::Main, intent);
-        Ok(glance.map(|glance| Found { glance, object: seen.payload.object().cloned() }))
+        Ok(glance.map(|glance| Found { glance, object: Applied::of(seen.payload) }))
     }
 
     /// What the controller's applies left on the object that a cache has.
@@ -352,11 +386,10 @@ impl Access {
             let found = cache.read(key, |store| {
                 let record = store.visible(key)?;
                 let settled = settled(&record.prints, &record.memos, manager, Part::Status, intent);
-                Some((
-                    Some(&record.uid) == self.owner.uid.as_ref(),
-                    settled,
-                    record.payload.object().cloned(),
-                ))
+                // Most often the reconcile has read just that.
+                let same = read.meta().resource_version.as_deref() == Some(&record.version.text());
+                let object = if same { Some(Arc::clone(read)) } else { record.payload.object() };
+                Some((Some(&*record.uid) == self.owner.uid.as_deref(), settled, object))
             });
             match found.flatten() {
                 Some((true, true, object)) => return Ok(object.unwrap_or_else(|| Arc::clone(read))),
@@ -367,7 +400,7 @@ impl Access {
         }
         let answer = self.send_status(manager, status, true).await?;
         self.remember(kind, key, Part::Status, intent);
-        self.written(kind, &answer)
+        self.written(kind, &answer).map(Applied::into_arc)
     }
 
     /// Applies the status of the reconciled object as it was read, for a field manager.
@@ -444,6 +477,10 @@ fn drop_nulls(value: &mut Value) {
 pub(crate) fn object<K: Object>(kind: &Kind, answer: &str) -> Result<Arc<K>> {
     match decode_text::<K>(kind, answer).map(|seen| (seen.key, seen.payload)) {
         Some((_, Payload::Object(object))) => Ok(object),
+        Some((key, Payload::Packed(packed))) => packed
+            .decode()
+            .map(Arc::new)
+            .map_err(|error| Incomplete::because(kind, &key, &error.to_string()).into()),
         Some((key, Payload::Undecodable(problem))) => Err(Incomplete::because(kind, &key, &problem).into()),
         None => Err(Incomplete::new(kind, &Key::cluster("")).into()),
     }

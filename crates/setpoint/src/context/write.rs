@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::apply::{APPLY, encode, object};
-use super::{Access, Resource};
+use super::{Access, Applied, Resource};
 use crate::decode::Peek;
 use crate::report::WriteChange;
 use crate::request::{Form, request};
@@ -287,7 +287,7 @@ impl<'a, K: Object> IntoFuture for Create<'a, K> {
                     body: Some((JSON, &body)),
                 })
                 .await?;
-            access.written(&self.kind, &answer)
+            access.written(&self.kind, &answer).map(Applied::into_arc)
         }
         .boxed()
     }
@@ -324,7 +324,7 @@ impl<'a, K: Object> IntoFuture for Replace<'a, K> {
                     body: Some((JSON, &body)),
                 })
                 .await?;
-            access.written(&self.kind, &answer)
+            access.written(&self.kind, &answer).map(Applied::into_arc)
         }
         .boxed()
     }
@@ -338,7 +338,7 @@ impl<'a, K: Object> IntoFuture for Patching<'a, K> {
         async move {
             let answer =
                 self.access.patch(&self.kind, &self.key, self.subresource.as_deref(), &self.patch).await?;
-            self.access.written(&self.kind, &answer)
+            self.access.written(&self.kind, &answer).map(Applied::into_arc)
         }
         .boxed()
     }
@@ -466,27 +466,27 @@ impl Access {
         self.runtime.caches().wrote(kind, &answer, &origin, WAIT).await;
         let Ok(object) = Peek::of(&answer) else { return Ok(answer) };
         // With a precondition nobody else can have made the version that was answered.
-        if creates || expected.is_some_and(|expected| expected != object.version.text) {
+        if creates || expected.is_some_and(|expected| expected != object.version.text()) {
             self.made(kind, &object);
         }
         if *kind == self.owner.kind && self.owner.uid.as_ref() == Some(&object.uid) {
-            *self.version.lock() = Some(object.version.text);
+            *self.version.lock() = Some(object.version.text());
         }
         Ok(answer)
     }
 
     /// The object in the answer to a write: if possible as a cache has it now.
-    pub(super) fn written<K: Object>(&self, kind: &Kind, answer: &str) -> Result<Arc<K>> {
+    pub(super) fn written<K: Object>(&self, kind: &Kind, answer: &str) -> Result<Applied<K>> {
         let cached = || {
             let cache = self.controller.cache::<K>(kind).filter(|_| !self.runtime.dry_run())?;
             let Peek { key, uid, version, .. } = Peek::of(answer).ok()?;
             let object = |store: &mut Store<K>| {
                 let record = store.visible(&key).filter(|_| store.knows(&key, &uid, &version))?;
-                record.payload.object().cloned()
+                Some(record.payload.clone())
             };
-            cache.read(&key, object).flatten()
+            cache.read(&key, object).flatten().and_then(Applied::of)
         };
-        cached().map_or_else(|| object(kind, answer), Ok)
+        cached().map_or_else(|| object(kind, answer).map(Applied::object), Ok)
     }
 
     /// This reconcile has made the version in the answer to a write. Its event may have been faster than the answer.

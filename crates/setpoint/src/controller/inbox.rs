@@ -8,12 +8,23 @@ use super::Trigger;
 use crate::queue::{Add, Class, Outcome, Popped, Queue};
 use crate::{Cause, Key, Kind, Observer, Reason, Runtime};
 
-/// The queue of one controller, with its clock, its metrics, and a bell for the workers.
+/// The queue of one controller, with its metrics, a bell for the workers, and one for who keeps its timers.
 pub(crate) struct Inbox {
     controller: Arc<str>,
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
+    /// Something is ready, or nothing will be any more.
     bell: Notify,
+    /// Something will become ready earlier than was said.
+    sooner: Notify,
     runtime: Runtime,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue,
+    /// The next wake-up, as the keeper of the timers knows it.
+    wake: Option<Instant>,
+    stopped: bool,
 }
 
 /// An add that no event of an object caused.
@@ -23,13 +34,13 @@ fn plain(cause: Cause, class: Class) -> Add {
 
 impl Inbox {
     pub(crate) fn new(controller: Arc<str>, runtime: Runtime) -> Self {
-        Self { controller, queue: Mutex::default(), bell: Notify::new(), runtime }
+        let (bell, sooner) = (Notify::new(), Notify::new());
+        Self { controller, state: Mutex::default(), bell, sooner, runtime }
     }
 
     pub(crate) fn add(&self, key: &Key, add: Add) {
-        self.queue.lock().add(key, add, Instant::now());
+        self.change(|queue| queue.add(key, add, Instant::now()));
         self.observer().queue_added(&self.controller);
-        self.bell.notify_one();
     }
 
     /// Adds keys of a resync.
@@ -45,45 +56,83 @@ impl Inbox {
             let cause = trigger.cause;
             self.add(&trigger.key, plain(cause, Class::Fresh));
         } else {
-            self.queue.lock().add_after(&trigger.key, trigger.cause, trigger.delay, Instant::now());
-            self.bell.notify_one();
+            self.change(|queue| queue.add_after(&trigger.key, trigger.cause, trigger.delay, Instant::now()));
         }
     }
 
     /// See [`Queue::made`].
     pub(crate) fn made(&self, key: &Key, object: (&Kind, &Key), version: u64) {
-        self.queue.lock().made(key, object, version);
+        self.state.lock().queue.made(key, object, version);
     }
 
-    pub(crate) fn pop(&self) -> Option<Popped> {
-        let popped = self.queue.lock().pop(Instant::now())?;
-        self.observer().queue_waited(&self.controller, popped.waited);
-        Some(popped)
+    /// The next key to work on, when there is one; `None` when nothing is popped any more. That none of many workers is woken for nothing,
+    /// each rings for the next.
+    pub(crate) async fn next(&self) -> Option<Popped> {
+        loop {
+            // Before the look, so that no ring between is missed.
+            let rung = self.bell.notified();
+            if self.state.lock().stopped {
+                return None;
+            }
+            let popped = self.change(|queue| queue.pop(Instant::now()));
+            if let Some(popped) = popped {
+                self.observer().queue_waited(&self.controller, popped.waited);
+                return Some(popped);
+            }
+            rung.await;
+        }
     }
 
     pub(crate) fn finish(&self, key: &Key, outcome: Outcome) {
-        if self.queue.lock().finish(key, outcome, Instant::now()) {
+        if self.change(|queue| queue.finish(key, outcome, Instant::now())) {
             self.observer().queue_retried(&self.controller);
         }
     }
 
-    /// Tells how many keys are ready.
-    pub(crate) fn report_depth(&self) {
-        let (fresh, background) = self.queue.lock().depth();
-        self.observer().queue_depth(&self.controller, fresh, background);
-    }
-
-    pub(crate) fn next_wake(&self) -> Option<Instant> {
-        self.queue.lock().next_wake()
+    /// Makes ready what is due, for ever.
+    pub(crate) async fn keep_time(&self) {
+        loop {
+            let wake = self.change(|queue| {
+                queue.fire(Instant::now());
+                queue.next_wake()
+            });
+            self.state.lock().wake = wake;
+            let sooner = self.sooner.notified();
+            match wake {
+                // Whichever it was, the queue is looked at again.
+                Some(wake) => drop(tokio::time::timeout_at(wake, sooner).await),
+                None => sooner.await,
+            }
+        }
     }
 
     pub(crate) fn stop(&self) {
-        self.queue.lock().stop();
+        let mut state = self.state.lock();
+        state.queue.stop();
+        state.stopped = true;
+        drop(state);
+        self.bell.notify_waiters();
     }
 
-    /// Rings at each add.
-    pub(crate) fn bell(&self) -> &Notify {
-        &self.bell
+    /// Changes the queue, and rings for what is ready then.
+    fn change<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut state = self.state.lock();
+        let changed = change(&mut state.queue);
+        let (fresh, background) = state.queue.depth();
+        let wake = state.queue.next_wake();
+        let sooner = wake.is_some_and(|wake| state.wake.is_none_or(|known| wake < known));
+        if sooner {
+            state.wake = wake;
+        }
+        drop(state);
+        if fresh + background > 0 {
+            self.bell.notify_one();
+        }
+        if sooner {
+            self.sooner.notify_one();
+        }
+        self.observer().queue_depth(&self.controller, fresh, background);
+        changed
     }
 
     fn observer(&self) -> &dyn Observer {

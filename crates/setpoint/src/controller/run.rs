@@ -1,32 +1,21 @@
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::join_all;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::identity::Declared;
 use super::inbox::Inbox;
 use super::watch::{Lookup, Setup, Subscribe, Wiring, primary};
-use super::worker::{Done, Worker};
+use super::worker::Worker;
 use super::{Controller, Identity};
 use crate::background::Wake;
 use crate::cache::Cache;
 use crate::queue::{Causes, Popped};
 use crate::{Cause, Key, Reason, Reconciler, Report, Result, Runtime};
-
-/// What the controller's loop woke up for.
-enum Woken {
-    Stop,
-    Done(Done),
-    /// Something was added, or a timer is due.
-    Queue,
-}
 
 /// What a controller reads and hears, with its watches running.
 struct Opened<R: Reconciler> {
@@ -166,20 +155,10 @@ pub(super) async fn run<R: Reconciler>(
     }
     let worker = worker(controller, cache, caches, runtime.clone(), Arc::downgrade(&inbox));
     let mut running = JoinSet::new();
-    let mut stopped = pin!(stop.cancelled());
-    loop {
-        while running.len() < workers
-            && let Some(popped) = inbox.pop()
-        {
-            running.spawn(Arc::clone(&worker).work(popped));
-        }
-        inbox.report_depth();
-        match wait(&inbox, &mut running, stopped.as_mut()).await {
-            Woken::Stop => break,
-            Woken::Done(done) => inbox.finish(&done.key, done.outcome),
-            Woken::Queue => {}
-        }
+    for _ in 0..workers {
+        running.spawn(Arc::clone(&worker).serve(Arc::clone(&inbox)));
     }
+    stop.run_until_cancelled(inbox.keep_time()).await;
     // Sources stop, nothing more is popped, what runs gets its grace, then it is dropped.
     sources.shutdown().await;
     inbox.stop();
@@ -191,28 +170,4 @@ pub(super) async fn run<R: Reconciler>(
         );
     }
     Ok(())
-}
-
-/// The first of: the stop, an ended reconcile, an add, a timer. In this order when several are there.
-async fn wait(
-    inbox: &Inbox,
-    running: &mut JoinSet<Done>,
-    mut stopped: std::pin::Pin<&mut impl Future<Output = ()>>,
-) -> Woken {
-    let mut added = pin!(inbox.bell().notified());
-    let mut timer = pin!(futures::future::OptionFuture::from(inbox.next_wake().map(sleep_until)));
-    let has_timer = inbox.next_wake().is_some();
-    poll_fn(|cx| {
-        if stopped.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Woken::Stop);
-        }
-        if let Poll::Ready(Some(Ok(done))) = running.poll_join_next(cx) {
-            return Poll::Ready(Woken::Done(done));
-        }
-        if added.as_mut().poll(cx).is_ready() || has_timer && timer.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Woken::Queue);
-        }
-        Poll::Pending
-    })
-    .await
 }

@@ -1,4 +1,5 @@
 use std::any::Any;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use futures::future::BoxFuture;
 use super::identity::{Declared, find};
 use super::inbox::Inbox;
 use crate::cache::{Cache, Caches, Origin};
+use crate::packed::Head;
 use crate::queue::{Add, Class};
 use crate::store::{Payload, Transition, Values};
 use crate::{
-    Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Runtime, Selector, link,
+    Cause, Change, Error, Key, Kind, Object, ObjectRef, Predicate, Reason, Result, Runtime, Selector,
 };
 
 /// How a kind is watched beside the reconciled one: which of its changes count, and which objects.
@@ -70,28 +72,25 @@ impl<K: Object> Watch<K> {
     /// kind: group, kind and uid compare, the version does not.
     pub(crate) fn owned_by<O: Object>(self, owner: &Kind) -> Setup {
         let owner = owner.clone();
-        self.mapped(move |old, new, lookup| {
-            let owners = |object: Option<&K>| {
-                let meta = object.map(kube::Resource::meta);
-                let references = meta.into_iter().flat_map(|meta| meta.owner_references.iter().flatten());
-                let references = references.filter(|reference| {
-                    reference.controller == Some(true)
-                        && owner.same_group_kind(&reference.api_version, &reference.kind)
+        self.told(move |states, lookup| {
+            let cache = find::<O>(&lookup.caches, &owner);
+            let owners = |head: Option<&Head>| {
+                let controller = head.and_then(|head| head.controller.as_ref());
+                let controller = controller
+                    .filter(|controller| owner.same_group_kind(&controller.api_version, &controller.kind));
+                let referred = controller.map(|controller| {
+                    let namespace = states.key().namespace.clone().filter(|_| owner.namespaced);
+                    (Key { namespace, name: controller.name.clone() }, &*controller.uid)
                 });
-                let referred = references.filter_map(|reference| {
-                    let namespace = meta?.namespace.clone().filter(|_| owner.namespaced);
-                    Some((Key { namespace, name: reference.name.clone() }, reference.uid.as_str()))
-                });
-                let linked = meta.and_then(link::of).and_then(|link| Some((link.key(&owner)?, link.uid)));
+                let linked = head.and_then(Head::link).and_then(|link| Some((link.key(&owner)?, link.uid)));
                 referred
+                    .into_iter()
                     .chain(linked)
-                    .filter_map(|(key, uid)| {
-                        let cached = find::<O>(&lookup.caches, &owner)?.get(&key)?;
-                        (cached.meta().uid.as_deref() == Some(uid)).then_some(key)
-                    })
+                    .filter(|(key, uid)| cache.as_ref().is_some_and(|cache| cache.has(key, uid)))
+                    .map(|(key, _)| key)
                     .collect::<Vec<_>>()
             };
-            [owners(old), owners(new)].concat()
+            [owners(states.old_head()), owners(states.new_head())].concat()
         })
     }
 
@@ -99,6 +98,10 @@ impl<K: Object> Watch<K> {
         self,
         map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
     ) -> Setup {
+        self.told(move |states, lookup| map(states.old(), states.new(), lookup))
+    }
+
+    fn told(self, map: impl Fn(&States<'_, K>, &Lookup) -> Vec<Key> + Send + Sync + 'static) -> Setup {
         let map = Arc::new(map);
         let open = move |caches: &Caches| {
             let cache = self.elsewhere.as_ref().unwrap_or(caches).open::<K>(&self.kind, &self.selector);
@@ -111,13 +114,13 @@ impl<K: Object> Watch<K> {
                 let (controller, lookup) = (wiring.controller, wiring.lookup);
                 cache.subscribe(listener, move |transition, origin| {
                     let Some(inbox) = inbox.upgrade() else { return };
-                    let (old, new) = objects(transition);
-                    if !passes(predicate.as_ref(), old, new) {
+                    let states = States::of(transition);
+                    if !states.pass(predicate.as_ref()) {
                         return;
                     }
-                    let keys: BTreeSet<Key> = map(old, new, &lookup).into_iter().collect();
+                    let keys: BTreeSet<Key> = map(&states, &lookup).into_iter().collect();
                     for key in keys {
-                        let add = add(&kind, transition, origin, &controller, &key);
+                        let add = add(&kind, &states, origin, &controller, &key);
                         inbox.add(&key, Add { renews: false, ..add });
                     }
                 });
@@ -126,6 +129,63 @@ impl<K: Object> Watch<K> {
             (declared, Box::new(subscribe) as Subscribe)
         };
         Setup::Watch(Box::new(open))
+    }
+}
+
+/// The old and the new state of an object, of which only what is asked for is decoded, and only once.
+struct States<'a, K> {
+    transition: &'a Transition<K>,
+    old: OnceCell<Option<Arc<K>>>,
+    new: OnceCell<Option<Arc<K>>>,
+    old_head: OnceCell<Option<Head>>,
+    new_head: OnceCell<Option<Head>>,
+}
+
+impl<'a, K: Object> States<'a, K> {
+    fn of(transition: &'a Transition<K>) -> Self {
+        let (old, new) = (OnceCell::new(), OnceCell::new());
+        Self { transition, old, new, old_head: OnceCell::new(), new_head: OnceCell::new() }
+    }
+
+    fn key(&self) -> &Key {
+        &self.transition.key
+    }
+
+    fn old(&self) -> Option<&K> {
+        self.old.get_or_init(|| self.transition.old.as_ref().and_then(Payload::object)).as_deref()
+    }
+
+    fn new(&self) -> Option<&K> {
+        self.new.get_or_init(|| self.transition.new.as_ref().and_then(Payload::object)).as_deref()
+    }
+
+    fn old_head(&self) -> Option<&Head> {
+        self.old_head.get_or_init(|| self.transition.old.as_ref().and_then(Payload::head)).as_ref()
+    }
+
+    fn new_head(&self) -> Option<&Head> {
+        self.new_head.get_or_init(|| self.transition.new.as_ref().and_then(Payload::head)).as_ref()
+    }
+
+    fn pass(&self, predicate: Option<&Predicate<K>>) -> bool {
+        let Some(predicate) = predicate else { return true };
+        let (old, new) = (self.old(), self.new());
+        // Without an object there is nothing to test: what cannot be decoded is told.
+        (old.is_none() && new.is_none()) || predicate.passes(Change { old, new })
+    }
+
+    /// Whether a failure that was terminal may be cured by this change: a new generation, or for kinds without
+    /// generations any change.
+    fn renew(&self) -> bool {
+        match (self.old_head(), self.new_head()) {
+            (Some(old), Some(new)) => {
+                new.generation.is_none()
+                    || old.generation != new.generation
+                    || old.uid != new.uid
+                    || old.deletion != new.deletion
+            }
+            _ => true,
+        }
     }
 }
 
@@ -172,60 +232,33 @@ pub(crate) fn primary<O: Object>(
     let (controller, kind) = (Arc::clone(&wiring.controller), cache.kind().clone());
     cache.subscribe(listener, move |transition, origin| {
         let Some(inbox) = inbox.upgrade() else { return };
-        let (old, new) = objects(transition);
-        let key = &transition.key;
-        if passes(predicate.as_ref(), old, new) {
-            let add = add(&kind, transition, origin, &controller, key);
-            inbox.add(key, Add { renews: renews(old, new), ..add });
+        let states = States::of(transition);
+        if states.pass(predicate.as_ref()) {
+            let key = states.key();
+            let add = add(&kind, &states, origin, &controller, key);
+            inbox.add(key, Add { renews: states.renew(), ..add });
         }
     });
     async move { cache.synced().await }.boxed()
 }
 
-/// Whether a failure that was terminal may be cured by this change: a new generation, or for kinds without
-/// generations any change.
-fn renews<O: Object>(old: Option<&O>, new: Option<&O>) -> bool {
-    match (old, new) {
-        (Some(old), Some(new)) => {
-            let (old, new) = (old.meta(), new.meta());
-            new.generation.is_none()
-                || old.generation != new.generation
-                || old.uid != new.uid
-                || old.deletion_timestamp != new.deletion_timestamp
-        }
-        _ => true,
-    }
-}
-
-fn objects<K>(transition: &Transition<K>) -> (Option<&K>, Option<&K>) {
-    (
-        transition.old.as_ref().and_then(Payload::object).map(|object| &**object),
-        transition.new.as_ref().and_then(Payload::object).map(|object| &**object),
-    )
-}
-
-fn passes<K: 'static>(predicate: Option<&Predicate<K>>, old: Option<&K>, new: Option<&K>) -> bool {
-    // Without an object there is nothing to test: what cannot be decoded is told.
-    (old.is_none() && new.is_none())
-        || predicate.is_none_or(|predicate| predicate.passes(Change { old, new }))
-}
-
 fn add<K: Object>(
     kind: &Kind,
-    transition: &Transition<K>,
+    states: &States<'_, K>,
     origin: &Origin,
     controller: &Arc<str>,
     key: &Key,
 ) -> Add {
+    let transition = states.transition;
     let reason = match (origin, &transition.old, &transition.new) {
         (Origin::Initial, ..) => Reason::Initial,
         (_, None, _) => Reason::Added,
         (_, Some(_), Some(_)) => Reason::Changed,
         (_, Some(_), None) => Reason::Deleted,
     };
-    let (old, new) = objects(transition);
-    let uid = new.or(old).and_then(|object| object.meta().uid.clone());
-    let object = ObjectRef { kind: kind.clone(), key: transition.key.clone(), uid };
+    let new = states.new_head();
+    let uid = new.or_else(|| states.old_head()).and_then(|head| head.uid.clone());
+    let object = ObjectRef { kind: kind.clone(), key: states.key().clone(), uid };
     Add {
         cause: Cause::new(reason, Some(object)),
         class: if *origin == Origin::Initial { Class::Background } else { Class::Fresh },
@@ -234,7 +267,7 @@ fn add<K: Object>(
             && matches!(origin, Origin::Own { controller: writer, key: written }
                 if writer == controller && written == key),
         renews: false,
-        version: new.and_then(|object| object.meta().resource_version.as_deref()?.parse().ok()),
+        version: new.and_then(|head| head.version),
     }
 }
 
@@ -243,7 +276,9 @@ pub(crate) fn index<K: Object>(
     name: &'static str,
     values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) -> Setup {
-    let values: Values<K> = Arc::new(values);
+    let values: Values<K> = Arc::new(move |payload: &Payload<K>| {
+        payload.object().map(|object| values(&object)).unwrap_or_default()
+    });
     Setup::Index(Box::new(move |caches| {
         let Some(cache) = find::<K>(caches, &kind) else {
             return Err(Error::msg(format!("index {name} is on {kind}, which is not watched")));

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
+use super::inbox::Inbox;
 use super::{CleanupFn, Controller, Identity, undecodable};
 use crate::cache::Cache;
 use crate::context::Access;
@@ -19,18 +20,12 @@ use crate::{
     Retry, Runtime, traces,
 };
 
-/// Runs one key at a time, each in a task of its own.
+/// Runs keys, one at a time in each task that [`serve`](Worker::serve)s.
 pub(super) struct Worker<R: Reconciler> {
     pub(super) controller: Arc<Controller<R>>,
     pub(super) cache: Arc<Cache<R::Object>>,
     pub(super) identity: Arc<Identity>,
     pub(super) runtime: Runtime,
-}
-
-/// A key that was worked on.
-pub(super) struct Done {
-    pub(super) key: Key,
-    pub(super) outcome: Outcome,
 }
 
 /// So many failures in a row are worth an event: one or two are ordinary life.
@@ -67,11 +62,22 @@ impl<R: Reconciler> Worker<R> {
         &self.identity.name
     }
 
-    pub(super) async fn work(self: Arc<Self>, popped: Popped) -> Done {
-        let key = popped.key.clone();
-        let (outcome, report) = self.reported(popped).await;
-        self.runtime.reports().note(report);
-        Done { key, outcome }
+    /// Works until nothing is popped any more.
+    pub(super) async fn serve(self: Arc<Self>, inbox: Arc<Inbox>) {
+        while let Some(popped) = inbox.next().await {
+            let key = popped.key.clone();
+            let outcome = match AssertUnwindSafe(self.reported(popped)).catch_unwind().await {
+                Ok((outcome, report)) => {
+                    self.runtime.reports().note(report);
+                    outcome
+                }
+                // No reconcile of the author's, which are guarded: an observer.
+                Err(_) => Outcome::Error,
+            };
+            inbox.finish(&key, outcome);
+            // A reconcile that waits for nothing must not keep others from their turn.
+            tokio::task::yield_now().await;
+        }
     }
 
     /// One pass, and what is to be told about it.
@@ -187,7 +193,7 @@ impl<R: Reconciler> Worker<R> {
         if !terminal && times < limit || said || self.runtime.dry_run() {
             return;
         }
-        let uid = self.cache.read(key, |store| store.visible(key).map(|record| record.uid.clone()));
+        let uid = self.cache.read(key, |store| store.visible(key).map(|record| record.uid.to_string()));
         let Some(uid) = uid.flatten() else { return };
         let about = ObjectReference {
             api_version: Some(self.controller.kind.api_version()),
@@ -222,24 +228,24 @@ impl<R: Reconciler> Worker<R> {
         let read = self.cache.read(&key, |store| {
             let record = store.visible(&key)?;
             let reported = undecodable::is_reported(&record.prints, &self.identity);
-            Some((record.uid.clone(), record.version.text.clone(), record.payload.clone(), reported))
+            Some((record.uid.clone(), record.version.text(), record.payload.clone(), reported))
         });
         let Some((uid, version, payload, reported)) = read.flatten() else {
             self.identity.works.forget(&key);
             self.controller.gone.iter().for_each(|forget| forget(&key));
             return Ok(Pass::Gone);
         };
-        access.owner.uid = Some(uid);
+        access.owner.uid = Some(uid.into());
         access.version = Mutex::new(Some(version));
-        let object = match payload {
-            Payload::Object(object) if reported => undecodable::withdraw(&access, object).await?,
-            Payload::Object(object) => object,
-            Payload::Undecodable(problem) => {
-                // Nothing to do before somebody changes it; the others go on.
-                undecodable::report(&access, &problem).await?;
-                return Ok(Pass::Succeeded(Action::await_change()));
-            }
-        };
+        if let Payload::Undecodable(problem) = &payload {
+            // Nothing to do before somebody changes it; the others go on.
+            undecodable::report(&access, problem).await?;
+            return Ok(Pass::Succeeded(Action::await_change()));
+        }
+        let Some(mut object) = payload.object() else { return Ok(Pass::Succeeded(Action::await_change())) };
+        if reported {
+            object = undecodable::withdraw(&access, object).await?;
+        }
         let action = match &self.controller.finalizer {
             Some((finalizer, cleanup)) => self.finalized(object, access, finalizer, *cleanup).await?,
             None => {

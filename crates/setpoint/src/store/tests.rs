@@ -1,6 +1,10 @@
+use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
+use crate::Kind;
+use crate::decode::decode_text;
 
 type Thing = (String, u64);
 
@@ -14,7 +18,8 @@ fn seen(name: &str, uid: &str, version: u64) -> Seen<Thing> {
         uid: uid.to_owned(),
         version: Version::new(&version.to_string()),
         payload: Payload::Object(Arc::new((uid.to_owned(), version))),
-        prints: Vec::new(),
+        packed: None,
+        prints: Box::default(),
     }
 }
 
@@ -23,7 +28,7 @@ fn at(version: u64) -> Version {
 }
 
 fn read(store: &Store<Thing>, name: &str) -> Option<Thing> {
-    store.visible(&key(name)).and_then(|record| record.payload.object()).map(|object| (**object).clone())
+    store.visible(&key(name)).and_then(|record| record.payload.object()).map(|object| (*object).clone())
 }
 
 #[test]
@@ -31,10 +36,44 @@ fn an_own_write_is_read_at_once_and_its_event_is_an_echo() {
     let mut store = Store::default();
     store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
     assert!(matches!(store.wrote(seen("a", "1", 7), Member::Yes), Put::Stored(_)));
-    assert!(store.applied(seen("a", "1", 6)).is_none(), "older than what is stored");
+    let late = store.applied(seen("a", "1", 6)).expect("somebody else's");
+    assert!(late.late, "told, but older than what is stored");
     assert_eq!(read(&store, "a"), Some(("1".to_owned(), 7)));
     assert!(store.applied(seen("a", "1", 7)).is_none(), "an echo");
     assert!(store.applied(seen("a", "1", 8)).is_some());
+}
+
+/// A status that a kubelet wrote, or an edit, between what we knew and what we applied: nobody would look at it otherwise.
+#[test]
+fn a_foreign_change_that_an_own_write_overtakes_is_told() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    assert!(matches!(store.wrote(seen("a", "1", 8), Member::Yes), Put::Stored(_)));
+    assert!(matches!(store.wrote(seen("a", "1", 10), Member::Yes), Put::Stored(_)));
+    let told = |transition: Option<Transition<Thing>>| {
+        let transition = transition.expect("told");
+        assert!(transition.late);
+        [transition.old, transition.new]
+            .map(|state| state.and_then(|state| state.object()).map(|thing| thing.1))
+    };
+    assert_eq!(told(store.applied(seen("a", "1", 7))), [Some(5), Some(7)]);
+    assert!(store.applied(seen("a", "1", 8)).is_none(), "our own");
+    assert_eq!(told(store.applied(seen("a", "1", 9))), [Some(7), Some(9)]);
+    assert_eq!(read(&store, "a"), Some(("1".to_owned(), 10)), "what can be read stays the newest");
+    assert!(store.applied(seen("a", "1", 10)).is_none());
+    assert!(store.overtaking.is_empty(), "nothing is left of it");
+}
+
+/// The watch broke before the event came, and a list has no events.
+#[test]
+fn what_a_list_hides_may_have_been_a_foreign_change() {
+    let mut store = Store::default();
+    store.listed(vec![seen("a", "1", 5), seen("b", "2", 5)], &at(5), false).expect("first list");
+    assert!(matches!(store.wrote(seen("a", "1", 8), Member::Yes), Put::Stored(_)));
+    let listed = store.listed(vec![seen("a", "1", 8), seen("b", "2", 5)], &at(9), false).expect("a list");
+    let told: Vec<_> = listed.transitions.iter().map(|told| (told.key.name.as_str(), told.late)).collect();
+    assert_eq!(told, [("a", true)]);
+    assert!(store.overtaking.is_empty());
 }
 
 #[test]
@@ -147,7 +186,8 @@ fn what_a_list_has_is_covered_when_it_was_seen() {
 fn indexes_follow_what_can_be_read() {
     let mut store: Store<Thing> = Store::default();
     store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
-    let values: Values<Thing> = Arc::new(|thing: &Thing| vec![thing.0.clone()]);
+    let values: Values<Thing> =
+        Arc::new(|thing: &Payload<Thing>| thing.object().map(|thing| thing.0.clone()).into_iter().collect());
     store.add_index("uid", &values);
     let count = |store: &Store<Thing>, value: &str| store.by_index("uid", value).expect("index").len();
     assert_eq!(count(&store, "1"), 1);
@@ -158,6 +198,34 @@ fn indexes_follow_what_can_be_read() {
     store.applied(seen("a", "9", 8));
     assert_eq!((count(&store, "1"), count(&store, "9")), (0, 1));
     assert!(store.by_index("other", "1").is_none());
+}
+
+fn page(name: &str, version: u64) -> Seen<ConfigMap> {
+    let text = json!({
+        "metadata": { "namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string() },
+        "data": { "index.html": "hello" },
+    });
+    decode_text(&Kind::of::<ConfigMap>(), &text.to_string()).expect("named")
+}
+
+/// What a change tells has the object as it was decoded for it; what is kept is its text, until somebody reads many of them.
+#[test]
+fn objects_are_kept_as_texts_until_many_are_read() {
+    let mut store: Store<ConfigMap> = Store::default();
+    store.listed(vec![page("a", 5).pack()], &at(5), false).expect("first list");
+    let told = store.applied(page("a", 6)).expect("a change");
+    assert!(matches!(told.new, Some(Payload::Object(_))));
+    assert!(matches!(told.old, Some(Payload::Packed(_))));
+    let record = store.visible(&key("a")).expect("stored");
+    assert!(matches!(record.payload, Payload::Packed(_)));
+    assert_eq!(record.payload.object(), told.new.and_then(|new| new.object()), "and nothing of it is lost");
+    store.unpack();
+    store.applied(page("b", 7));
+    for name in ["a", "b"] {
+        let record = store.visible(&key(name)).expect("stored");
+        let [one, two] = [record.payload.object(), record.payload.object()].map(Option::unwrap);
+        assert!(Arc::ptr_eq(&one, &two), "{name} is decoded once");
+    }
 }
 
 /// A server with one kind: the truth that the store has to follow.
@@ -257,6 +325,8 @@ struct Told {
     last: BTreeMap<Key, Thing>,
     /// The newest version ever told of a key.
     newest: BTreeMap<Key, u64>,
+    /// Versions that an own write had overtaken.
+    late: BTreeSet<u64>,
 }
 
 impl Told {
@@ -267,16 +337,24 @@ impl Told {
     }
 
     fn tell(&mut self, transition: Transition<Thing>) {
-        let thing =
-            |payload: Option<Payload<Thing>>| payload.map(|p| (**p.object().expect("object")).clone());
+        let thing = |payload: Option<Payload<Thing>>| payload.map(|p| (*p.object().expect("object")).clone());
         let (old, new) = (thing(transition.old), thing(transition.new));
+        if transition.late {
+            // After a list nobody can tell what was between: there old and new are what can be read.
+            let version = new.clone().map(|new| new.1);
+            assert!(
+                old == new || version.is_some_and(|version| self.late.insert(version)),
+                "told once: {new:?}"
+            );
+            return;
+        }
         assert_eq!(self.last.get(&transition.key), old.as_ref(), "the right old state");
         assert_ne!(old, new, "a change");
         match new {
             Some(new) => {
-                let newest = self.newest.insert(transition.key.clone(), new.1);
+                let newest = self.newest.insert(Key::clone(&transition.key), new.1);
                 assert!(newest.is_none_or(|newest| newest < new.1), "{newest:?} told again: {new:?}");
-                self.last.insert(transition.key, new);
+                self.last.insert(Key::clone(&transition.key), new);
             }
             None => {
                 self.last.remove(&transition.key);
@@ -291,6 +369,8 @@ struct Run {
     told: Told,
     delivered: usize,
     answers: Vec<Answer>,
+    /// Versions of own writes whose answers were taken.
+    taken: BTreeSet<u64>,
 }
 
 impl Run {
@@ -298,7 +378,13 @@ impl Run {
         let Some(event) = self.server.events.get(self.delivered).cloned() else { return };
         self.delivered += 1;
         let transition = match event {
-            Event::Applied(key, uid, version) => self.store.applied(seen(&key.name, &uid, version)),
+            Event::Applied(key, uid, version) => {
+                let transition = self.store.applied(seen(&key.name, &uid, version));
+                let answered = self.taken.contains(&version);
+                let late = transition.as_ref().is_some_and(|transition| transition.late);
+                assert!(!(late && answered), "version {version} is our own");
+                transition
+            }
             Event::Deleted(key, uid, version) => self.store.deleted(&key, &uid, &at(version)),
         };
         self.told.extend(transition);
@@ -311,6 +397,7 @@ impl Run {
         let answer = self.answers.remove(which % self.answers.len());
         let transition = match answer {
             Answer::Wrote(key, uid, version, selected) => {
+                self.taken.insert(version);
                 let member = if selected { Member::Yes } else { Member::No };
                 match self.store.wrote(seen(&key.name, &uid, version), member) {
                     Put::Stored(transition) => Some(transition),
@@ -342,6 +429,7 @@ proptest! {
             told: Told::default(),
             delivered: 0,
             answers: Vec::new(),
+            taken: BTreeSet::new(),
         };
         run.relist();
         let name = |k: u8| key(&k.to_string());
@@ -373,7 +461,7 @@ proptest! {
         }
         run.store.bookmark(&at(run.server.version));
         let read: BTreeMap<Key, Thing> = run.store.iter()
-            .map(|(key, record)| (key.clone(), (**record.payload.object().expect("object")).clone()))
+            .map(|(key, record)| (Key::clone(key), (*record.payload.object().expect("object")).clone()))
             .collect();
         prop_assert_eq!(&read, &run.server.selected());
         prop_assert_eq!(&read, &run.told.last, "handlers know what can be read");
