@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Secret, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, CustomResource, CustomResourceExt, ResourceExt};
@@ -18,8 +18,11 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use setpoint::{Action, AnyController, Context, Controller, Election, Operator, Reconciler, Result, Runtime};
+use setpoint::{
+    Action, AnyController, Context, Controller, Election, Lock, Operator, Reconciler, Result, Runtime, Task,
+};
 use setpoint_test::{TestEnv, throughout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A page to serve.
@@ -274,6 +277,77 @@ async fn a_lease_is_handed_over() {
     holder_is(None).await.unwrap();
     let lease = leases.get("web.example.com").await.unwrap().spec.unwrap();
     assert_eq!((lease.lease_transitions, lease.lease_duration_seconds), (Some(1), Some(1)));
+}
+
+/// With each of the three locks: who is gone without a word is followed when its lease is over, and not before; who has lost its
+/// lease to another one ends.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_vanishes_is_followed_and_one_that_lost_its_lease_ends() {
+    let server = Server::start().await;
+    let client = server.client();
+    let (lease, renew, retry) = (Duration::from_secs(3), Duration::from_secs(2), Duration::from_millis(300));
+    for lock in [Lock::Lease, Lock::ConfigMap, Lock::Endpoints] {
+        let name = format!("web-{lock:?}").to_lowercase();
+        let leads: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
+        let start = |identity: &'static str| {
+            let election =
+                Election::new(name.clone()).lock(lock).identity(identity).timings(lease, renew, retry);
+            let leads = Arc::clone(&leads);
+            let task = Task::leading("lead", move |_, stop| {
+                leads.lock().push((identity.to_owned(), Instant::now()));
+                async move {
+                    stop.cancelled().await;
+                    Ok(())
+                }
+            });
+            let operator = Operator::new("web").election(election).task(task).client(client.clone());
+            tokio::spawn(operator.run_until(std::future::pending()))
+        };
+        let led = async |wanted: &[&str]| {
+            let seen: Vec<String> = leads.lock().iter().map(|(identity, _)| identity.clone()).collect();
+            if seen == wanted { Ok(()) } else { Err(seen) }
+        };
+        let first = start("first");
+        eventually("the first one leads", async || led(&["first"]).await).await;
+        let second = start("second");
+        throughout("the second one stands by", Duration::from_secs(4), async || {
+            led(&["first"]).await.map_err(|seen| format!("{lock:?}: {seen:?}"))
+        })
+        .await
+        .unwrap();
+        first.abort();
+        let gone = Instant::now();
+        eventually("the second one leads", async || led(&["first", "second"]).await).await;
+        let waited = leads.lock()[1].1 - gone;
+        // What it saw last was renewed before the first one went.
+        assert!(waited + retry * 3 >= lease, "{lock:?}: taken over after {waited:?}");
+
+        // Somebody takes the lock away, as who edits it by hand.
+        let record = json!({ "holderIdentity": "else", "leaseDurationSeconds": 600, "leaderTransitions": 9,
+            "renewTime": "2026-01-01T00:00:00.000000Z", "acquireTime": "2026-01-01T00:00:00.000000Z" });
+        let key = "control-plane.alpha.kubernetes.io/leader";
+        let annotated = json!({ "metadata": { "annotations": { key: record.to_string() } } });
+        let params = PatchParams::default();
+        match lock {
+            Lock::Lease => {
+                let taken = json!({ "spec": { "holderIdentity": "else", "leaseDurationSeconds": 600 } });
+                let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
+                leases.patch(&name, &params, &Patch::Merge(taken)).await.map(drop)
+            }
+            Lock::ConfigMap => {
+                let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+                maps.patch(&name, &params, &Patch::Merge(annotated)).await.map(drop)
+            }
+            Lock::Endpoints => {
+                let endpoints: Api<Endpoints> = Api::namespaced(client.clone(), "default");
+                endpoints.patch(&name, &params, &Patch::Merge(annotated)).await.map(drop)
+            }
+        }
+        .unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(10), second).await.expect("it ends").unwrap();
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("lost"), "{lock:?}: {error}");
+    }
 }
 
 fn web_runs(web: &Web) -> usize {
