@@ -549,6 +549,7 @@ pub(crate) trait AnyCache: Send + Sync {
     fn wrote(&self, object: &str, origin: &Origin) -> Option<(Key, u64)>;
     fn hide(&self, key: &Key, uid: &str, origin: &Origin);
     fn suspect(&self, key: &Key);
+    fn is_suspect(&self, key: &Key) -> bool;
     /// The suspect keys, or the given one if it is suspect.
     fn suspects(&self, key: Option<&Key>) -> Vec<Key>;
     /// A live read has settled a suspect.
@@ -614,10 +615,13 @@ impl<T: Object> AnyCache for Cache<T> {
         self.read(key, |store| store.suspect(key));
     }
 
+    fn is_suspect(&self, key: &Key) -> bool {
+        self.read(key, |store| store.is_suspect(key)).unwrap_or(false)
+    }
+
     fn suspects(&self, key: Option<&Key>) -> Vec<Key> {
         if let Some(key) = key {
-            let suspect = self.read(key, |store| store.suspects().any(|suspect| suspect == key));
-            return suspect.unwrap_or(false).then(|| key.clone()).into_iter().collect();
+            return self.is_suspect(key).then(|| key.clone()).into_iter().collect();
         }
         let parts = self.read_all(None, |store| store.suspects().cloned().collect::<Vec<_>>());
         parts.into_iter().flatten().collect()

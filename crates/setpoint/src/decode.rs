@@ -82,7 +82,8 @@ pub(crate) fn decode_text<T: Object>(kind: &Kind, text: &str) -> Option<Seen<T>>
         let whole = if dropped { text } else { packed.text() };
         let prints = fingerprint::prints_of(whole, managed_fields.unwrap_or("[]"));
         let packed = (!packed.is_wasteful(&object)).then_some(packed);
-        return Some(Seen { key, uid, version, payload: Payload::Object(Arc::new(object)), packed, prints });
+        let (key, payload) = (Arc::new(key), Payload::Object(Arc::new(object)));
+        return Some(Seen { key, uid, version, payload, packed, prints });
     }
     decode(kind, serde_json::from_str(text).ok()?)
 }
@@ -112,7 +113,7 @@ pub(crate) fn decode<T: Object>(kind: &Kind, mut value: Value) -> Option<Seen<T>
         }
         Err(error) => (Payload::Undecodable(error.to_string().into()), None),
     };
-    Some(Seen { key, uid, version, payload, packed, prints })
+    Some(Seen { key: Arc::new(key), uid, version, payload, packed, prints })
 }
 
 #[cfg(test)]
@@ -134,12 +135,15 @@ mod tests {
             "data": { "k": "v" },
         });
         let seen = decode::<ConfigMap>(&Kind::of::<ConfigMap>(), value.clone()).expect("named");
-        assert_eq!((&seen.key, seen.version.number(), seen.prints.len()), (&Key::new("ns", "a"), Some(7), 1));
+        assert_eq!(
+            (&*seen.key, seen.version.number(), seen.prints.len()),
+            (&Key::new("ns", "a"), Some(7), 1)
+        );
         let object = seen.payload.object().expect("decodes").clone();
         assert_eq!((&object.metadata.managed_fields, &object.metadata.annotations), (&None, &None));
         let text = decode_text::<ConfigMap>(&Kind::of::<ConfigMap>(), &value.to_string()).expect("named");
         assert_eq!(
-            (&text.key, &text.prints, &text.version),
+            (&*text.key, &text.prints, &text.version),
             (&Key::new("ns", "a"), &seen.prints, &seen.version)
         );
         let meta = &text.payload.object().expect("decodes").metadata;
@@ -186,7 +190,7 @@ mod tests {
         let value =
             json!({ "metadata": { "name": "a", "namespace": "ns" }, "spec": { "containers": "none" } });
         let seen = decode::<Pod>(&Kind::of::<Pod>(), value).expect("named");
-        assert_eq!(seen.key, Key::new("ns", "a"));
+        assert_eq!(*seen.key, Key::new("ns", "a"));
         assert!(matches!(seen.payload, Payload::Undecodable(_)));
     }
 }

@@ -134,7 +134,14 @@ struct Pending {
 
 impl Pending {
     fn merge(&mut self, add: Add, now: Instant) {
-        if self.causes.kept.len() < CAUSES_KEPT {
+        // An object and all its children are found at the start: one of them says it, for thousands of keys that wait.
+        let again = add.cause.reason == Reason::Initial
+            && self.causes.kept.iter().any(|cause| cause.reason == Reason::Initial);
+        if self.causes.kept.len() < CAUSES_KEPT && !again {
+            if self.causes.kept.is_empty() {
+                self.causes.kept.reserve_exact(1);
+                self.versions.reserve_exact(1);
+            }
             self.causes.kept.push(add.cause);
             self.versions.push(add.version);
         } else {

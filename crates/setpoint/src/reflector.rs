@@ -229,7 +229,7 @@ impl<T: Object> Reflector<T> {
         let request = self.request(&query, if T::metadata_api() { Form::Metadata } else { Form::Whole })?;
         let stream = timed(self.client.request_stream(request)).await??;
         let mut stream = std::pin::pin!(stream);
-        let mut initial: Option<BTreeMap<Key, Seen<T>>> = (*next != Next::Watch).then(BTreeMap::new);
+        let mut initial: Option<BTreeMap<Arc<Key>, Seen<T>>> = (*next != Next::Watch).then(BTreeMap::new);
         let mut buffer = Vec::new();
         loop {
             buffer.clear();
@@ -248,7 +248,7 @@ impl<T: Object> Reflector<T> {
                 let ends_list = bookmark.pointer(INITIAL_EVENTS_END).and_then(Value::as_str) == Some("true");
                 match initial.take() {
                     Some(items) if ends_list => {
-                        self.listed(items.into_values().collect(), &version, *next)?;
+                        self.listed(items, &version, *next)?;
                         *next = Next::Watch;
                     }
                     unfinished @ Some(_) => initial = unfinished,
@@ -279,7 +279,7 @@ impl<T: Object> Reflector<T> {
                 if deleted {
                     items.remove(&seen.key);
                 } else {
-                    items.insert(seen.key.clone(), seen.pack());
+                    items.insert(Arc::clone(&seen.key), seen.pack());
                 }
                 continue;
             }
@@ -297,7 +297,7 @@ impl<T: Object> Reflector<T> {
     /// Takes a list page by page, for servers that cannot stream it.
     async fn list(&mut self, next: &mut Next) -> Result<(), Failure> {
         let progress = self.progress().filter(|_| *next != Next::QuorumList);
-        let (mut items, mut version, mut token) = (Vec::new(), None, String::new());
+        let (mut items, mut version, mut token) = (BTreeMap::new(), None, String::new());
         loop {
             let mut query = vec![("limit", PAGE)];
             if token.is_empty() {
@@ -316,9 +316,8 @@ impl<T: Object> Reflector<T> {
             self.cache.pulse(self.namespace.as_deref(), None);
             version.get_or_insert_with(|| version_of(&list));
             if let Some(Value::Array(page)) = list.get_mut("items").map(Value::take) {
-                items.extend(
-                    page.into_iter().filter_map(|item| decode::<T>(self.cache.kind(), item)).map(Seen::pack),
-                );
+                let seen = page.into_iter().filter_map(|item| decode::<T>(self.cache.kind(), item));
+                items.extend(seen.map(|seen| (Arc::clone(&seen.key), seen.pack())));
             }
             match list.pointer("/metadata/continue").and_then(Value::as_str) {
                 Some(further) if !further.is_empty() => further.clone_into(&mut token),
@@ -330,7 +329,12 @@ impl<T: Object> Reflector<T> {
         Ok(())
     }
 
-    fn listed(&mut self, items: Vec<Seen<T>>, version: &Version, next: Next) -> Result<(), Failure> {
+    fn listed(
+        &mut self,
+        items: BTreeMap<Arc<Key>, Seen<T>>,
+        version: &Version,
+        next: Next,
+    ) -> Result<(), Failure> {
         // Without progress there is nothing that a list could be older than.
         let quorum = next == Next::QuorumList || self.progress().is_none();
         self.cache.listed(self.namespace.as_deref(), |store| store.listed(items, version, quorum))?;

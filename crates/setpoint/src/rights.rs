@@ -150,12 +150,14 @@ impl Declarations {
 
     /// Whether `verb` on `kind`, or on its sub-resource, was declared.
     pub fn allow(&self, kind: &Kind, subresource: Option<&str>, verb: Verb) -> bool {
-        let resource = match subresource {
-            Some(sub) => format!("{}/{sub}", kind.plural),
-            None => kind.plural.clone(),
+        // No text is made of it: each apply asks twice.
+        let is_named = |resource: &str| match (subresource, resource.split_once('/')) {
+            (Some(wanted), Some((plural, named))) => plural == kind.plural && named == wanted,
+            (None, None) => resource == kind.plural,
+            _ => false,
         };
         self.0.iter().any(|(target, verbs)| {
-            let named = target.group == kind.group && target.resource == resource;
+            let named = target.group == kind.group && is_named(&target.resource);
             let any = target.group == "*" && target.resource == "*";
             (named || any) && verbs.contains(&verb)
         })

@@ -102,7 +102,7 @@ impl<T> Clone for Payload<T> {
 /// An object as the server showed it.
 #[derive(Debug)]
 pub(crate) struct Seen<T> {
-    pub(crate) key: Key,
+    pub(crate) key: Arc<Key>,
     pub(crate) uid: String,
     pub(crate) version: Version,
     pub(crate) payload: Payload<T>,
@@ -291,7 +291,7 @@ impl<T> Store<T> {
     /// A complete list at `version`. `quorum`: it is the newest state, not one "not older than".
     pub(crate) fn listed(
         &mut self,
-        items: Vec<Seen<T>>,
+        items: BTreeMap<Arc<Key>, Seen<T>>,
         version: &Version,
         quorum: bool,
     ) -> Result<Listed<T>, StaleList> {
@@ -318,12 +318,11 @@ impl<T> Store<T> {
             _ => false,
         };
         let mut transitions = Vec::new();
-        let listed: BTreeSet<&Key> = items.iter().map(|item| &item.key).collect();
         let absent: Vec<Arc<Key>> = self
             .slots
             .iter()
             .filter(|(key, slot)| {
-                !listed.contains(&***key)
+                !items.contains_key(&***key)
                     && !survives(match slot {
                         Slot::Present(record) => record.version.number(),
                         Slot::Tombstone(version) => Some(*version),
@@ -334,7 +333,7 @@ impl<T> Store<T> {
         for key in absent {
             transitions.extend(self.remove(&key));
         }
-        for item in items {
+        for item in items.into_values() {
             let take = match self.slots.get(&item.key) {
                 Some(Slot::Present(record)) => {
                     !survives(record.version.number())
@@ -369,7 +368,7 @@ impl<T> Store<T> {
     /// The answer to an own write.
     pub(crate) fn wrote(&mut self, seen: Seen<T>, member: Member) -> Put<T> {
         let Some(number) = seen.version.number() else {
-            self.suspects.insert(seen.key);
+            self.suspects.insert(Key::clone(&seen.key));
             return Put::Known;
         };
         let progress = self.progress.as_ref().and_then(Version::number);
@@ -407,7 +406,7 @@ impl<T> Store<T> {
             Member::No => {
                 let key = seen.key;
                 let transition = self.remove(&key);
-                self.slots.insert(key.into(), Slot::Tombstone(number));
+                self.slots.insert(key, Slot::Tombstone(number));
                 self.oldest_tombstone = self.oldest_tombstone.min(Some(number)).or(Some(number));
                 transition
             }
@@ -434,6 +433,10 @@ impl<T> Store<T> {
     /// Keys to read live before the next read.
     pub(crate) fn suspects(&self) -> impl Iterator<Item = &Key> {
         self.suspects.iter()
+    }
+
+    pub(crate) fn is_suspect(&self, key: &Key) -> bool {
+        self.suspects.contains(key)
     }
 
     /// A live read settles a suspect.
@@ -569,10 +572,10 @@ impl<T> Store<T> {
         if self.hidden.get(&key).is_some_and(|hidden| *hidden != seen.uid) {
             self.hidden.remove(&key);
         }
-        let (key, memos) = match self.slots.remove_entry(&key) {
+        let (key, memos) = match self.slots.remove_entry(&*key) {
             Some((key, Slot::Present(record))) if *record.uid == *seen.uid => (key, record.memos),
             Some((key, _)) => (key, Vec::new()),
-            None => (Arc::new(key), Vec::new()),
+            None => (key, Vec::new()),
         };
         // Who is told of it has the object as it was decoded; a packed one is kept.
         let told = seen.payload;

@@ -173,16 +173,14 @@ impl<K: Object> Apply<'_, K> {
             return Err(Refused::NoName(self.kind.clone()).into());
         }
         let draft = draft(&(self.tie, &access.owner.uid, &self.object))?;
-        let child = ObjectRef::new(self.kind.clone(), key);
-        let certain =
-            access.controller.caches_of(&self.kind).all(|cache| cache.suspects(Some(&child.key)).is_empty());
-        let found = certain.then(|| access.glance::<K>(&child, draft)).flatten();
+        let certain = access.controller.caches_of(&self.kind).all(|cache| !cache.is_suspect(&key));
+        let found = certain.then(|| access.glance::<K>(&self.kind, &key, draft)).flatten();
         match found.filter(|found| found.glance.settled) {
             Some(found) => {
-                self.guard(&child, &found)?;
-                Ok(Known::Settled { key: child.key, found })
+                self.guard(&key, &found)?;
+                Ok(Known::Settled { key, found })
             }
-            None => Ok(Known::Open { child, draft }),
+            None => Ok(Known::Open { child: ObjectRef::new(self.kind.clone(), key), draft }),
         }
     }
 
@@ -192,9 +190,9 @@ impl<K: Object> Apply<'_, K> {
         for cache in access.controller.caches_of(&self.kind) {
             access.settle(&*cache, Some(&key)).await?;
         }
-        let mut found = access.glance::<K>(&child, draft);
+        let mut found = access.glance::<K>(&self.kind, &key, draft);
         if let Some(found) = found.take_if(|found| found.glance.settled) {
-            self.guard(&child, &found)?;
+            self.guard(&key, &found)?;
             return Ok(self.unchanged(&key, found));
         }
         let mut body = encode(&self.kind, &key, &self.object)?;
@@ -221,7 +219,7 @@ impl<K: Object> Apply<'_, K> {
             found = access.live::<K>(&self.kind, &key, intent).await?;
         }
         if let Some(found) = &found {
-            self.guard(&child, found)?;
+            self.guard(&key, found)?;
         }
         if let Some(found) = found.take_if(|found| found.glance.print == Some(intent)) {
             access.remember(&self.kind, &key, Part::Main, draft);
@@ -276,7 +274,7 @@ impl<K: Object> Apply<'_, K> {
         self.access.write(request).await
     }
 
-    fn guard(&self, child: &ObjectRef, found: &Found<K>) -> Result<()> {
+    fn guard(&self, key: &Key, found: &Found<K>) -> Result<()> {
         let glance = &found.glance;
         let ours = match &glance.controller {
             Some((uid, _)) if self.tie != Tie::Unowned => {
@@ -289,10 +287,11 @@ impl<K: Object> Apply<'_, K> {
                 Some((_, name)) => format!(" but controlled by {name}"),
                 None => String::new(),
             };
-            return Err(Refused::NotOurs { object: child.clone(), owner }.into());
+            let object = ObjectRef::new(self.kind.clone(), key.clone());
+            return Err(Refused::NotOurs { object, owner }.into());
         }
         if glance.deleting {
-            return Err(Refused::BeingDeleted(child.clone()).into());
+            return Err(Refused::BeingDeleted(ObjectRef::new(self.kind.clone(), key.clone())).into());
         }
         Ok(())
     }
@@ -331,7 +330,7 @@ impl Access {
     }
 
     /// What is known about an object from a cache of its kind, in whatever representation.
-    fn glance<K: Object>(&self, ObjectRef { kind, key, .. }: &ObjectRef, intent: u64) -> Option<Found<K>> {
+    fn glance<K: Object>(&self, kind: &Kind, key: &Key, intent: u64) -> Option<Found<K>> {
         let manager = &self.controller.field_manager;
         let glance = self
             .controller

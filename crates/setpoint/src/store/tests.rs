@@ -14,13 +14,17 @@ fn key(name: &str) -> Key {
 
 fn seen(name: &str, uid: &str, version: u64) -> Seen<Thing> {
     Seen {
-        key: key(name),
+        key: Arc::new(key(name)),
         uid: uid.to_owned(),
         version: Version::new(&version.to_string()),
         payload: Payload::Object(Arc::new((uid.to_owned(), version))),
         packed: None,
         prints: Box::default(),
     }
+}
+
+fn keyed<T>(items: impl IntoIterator<Item = Seen<T>>) -> BTreeMap<Arc<Key>, Seen<T>> {
+    items.into_iter().map(|item| (Arc::clone(&item.key), item)).collect()
 }
 
 fn at(version: u64) -> Version {
@@ -34,7 +38,7 @@ fn read(store: &Store<Thing>, name: &str) -> Option<Thing> {
 #[test]
 fn an_own_write_is_read_at_once_and_its_event_is_an_echo() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     assert!(matches!(store.wrote(seen("a", "1", 7), Member::Yes), Put::Stored(_)));
     let late = store.applied(seen("a", "1", 6)).expect("somebody else's");
     assert!(late.late, "told, but older than what is stored");
@@ -47,7 +51,7 @@ fn an_own_write_is_read_at_once_and_its_event_is_an_echo() {
 #[test]
 fn a_foreign_change_that_an_own_write_overtakes_is_told() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     assert!(matches!(store.wrote(seen("a", "1", 8), Member::Yes), Put::Stored(_)));
     assert!(matches!(store.wrote(seen("a", "1", 10), Member::Yes), Put::Stored(_)));
     let told = |transition: Option<Transition<Thing>>| {
@@ -68,9 +72,9 @@ fn a_foreign_change_that_an_own_write_overtakes_is_told() {
 #[test]
 fn what_a_list_hides_may_have_been_a_foreign_change() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5), seen("b", "2", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5), seen("b", "2", 5)]), &at(5), false).expect("first list");
     assert!(matches!(store.wrote(seen("a", "1", 8), Member::Yes), Put::Stored(_)));
-    let listed = store.listed(vec![seen("a", "1", 8), seen("b", "2", 5)], &at(9), false).expect("a list");
+    let listed = store.listed(keyed([seen("a", "1", 8), seen("b", "2", 5)]), &at(9), false).expect("a list");
     let told: Vec<_> = listed.transitions.iter().map(|told| (told.key.name.as_str(), told.late)).collect();
     assert_eq!(told, [("a", true)]);
     assert!(store.overtaking.is_empty());
@@ -79,7 +83,7 @@ fn what_a_list_hides_may_have_been_a_foreign_change() {
 #[test]
 fn a_late_answer_does_not_resurrect() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     assert!(store.applied(seen("a", "1", 6)).is_some());
     assert!(store.deleted(&key("a"), "1", &at(7)).is_some());
     assert!(matches!(store.wrote(seen("a", "1", 6), Member::Yes), Put::Known));
@@ -95,7 +99,7 @@ fn versions_that_are_no_numbers_are_not_compared() {
         ..seen("a", "1", 0)
     };
     let mut store = Store::default();
-    store.listed(vec![odd("v9", 1)], &Version::new("v9"), false).expect("first list");
+    store.listed(keyed([odd("v9", 1)]), &Version::new("v9"), false).expect("first list");
     assert!(store.applied(odd("v1", 2)).is_some());
     assert_eq!(read(&store, "a"), Some(("1".to_owned(), 2)));
     assert!(matches!(store.wrote(odd("v2", 3), Member::Yes), Put::Known));
@@ -106,7 +110,7 @@ fn versions_that_are_no_numbers_are_not_compared() {
 #[test]
 fn a_deleted_object_is_hidden_until_its_event() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     assert!(store.hide(&key("a"), "1").is_some());
     assert!(store.applied(seen("a", "1", 6)).is_none());
     assert_eq!(read(&store, "a"), None);
@@ -119,7 +123,7 @@ fn a_deleted_object_is_hidden_until_its_event() {
 #[test]
 fn another_uid_is_not_hidden() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     store.hide(&key("a"), "1");
     assert!(matches!(store.wrote(seen("a", "2", 9), Member::Yes), Put::Stored(_)));
     assert!(store.deleted(&key("a"), "1", &at(7)).is_none());
@@ -129,7 +133,7 @@ fn another_uid_is_not_hidden() {
 #[test]
 fn an_object_that_leaves_the_selector_is_gone_at_once() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     assert!(matches!(store.wrote(seen("a", "1", 7), Member::No), Put::Stored(_)));
     assert!(store.applied(seen("a", "1", 6)).is_none(), "from before it left");
     assert!(store.deleted(&key("a"), "1", &at(7)).is_none());
@@ -140,25 +144,25 @@ fn an_object_that_leaves_the_selector_is_gone_at_once() {
 #[test]
 fn a_list_keeps_newer_own_writes() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 5), seen("b", "2", 4)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5), seen("b", "2", 4)]), &at(5), false).expect("first list");
     store.wrote(seen("c", "3", 9), Member::Yes);
     store.wrote(seen("a", "1", 10), Member::Yes);
     store.hide(&key("b"), "2");
     let listed =
-        store.listed(vec![seen("a", "1", 7), seen("d", "4", 8)], &at(8), false).expect("second list");
+        store.listed(keyed([seen("a", "1", 7), seen("d", "4", 8)]), &at(8), false).expect("second list");
     assert_eq!(listed.transitions.len(), 1, "{:?}", listed.transitions);
     assert_eq!(read(&store, "a").map(|a| a.1), Some(10));
     assert_eq!(read(&store, "c").map(|c| c.1), Some(9));
     assert!(store.hidden.is_empty(), "a list without it");
-    assert!(store.listed(Vec::new(), &at(6), false).is_err(), "a stale list is refused");
+    assert!(store.listed(BTreeMap::new(), &at(6), false).is_err(), "a stale list is refused");
 }
 
 #[test]
 fn a_restored_server_starts_again() {
     let mut store = Store::default();
-    store.listed(vec![seen("a", "1", 50)], &at(50), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 50)]), &at(50), false).expect("first list");
     store.wrote(seen("b", "2", 51), Member::Yes);
-    let listed = store.listed(vec![seen("a", "1", 20)], &at(30), true).expect("quorum list");
+    let listed = store.listed(keyed([seen("a", "1", 20)]), &at(30), true).expect("quorum list");
     assert!(listed.restored);
     assert_eq!((read(&store, "a").map(|a| a.1), read(&store, "b")), (Some(20), None));
     assert!(store.applied(seen("a", "1", 31)).is_some());
@@ -167,7 +171,7 @@ fn a_restored_server_starts_again() {
 #[test]
 fn what_a_list_has_is_covered_when_it_was_seen() {
     let mut store: Store<Thing> = Store::default();
-    store.listed(vec![seen("a", "1", 5), seen("b", "2", 4)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5), seen("b", "2", 4)]), &at(5), false).expect("first list");
     let list = |objects: &[(&str, u64)]| {
         objects.iter().map(|(name, version)| (key(name), *version)).collect::<BTreeMap<_, _>>()
     };
@@ -185,7 +189,7 @@ fn what_a_list_has_is_covered_when_it_was_seen() {
 #[test]
 fn indexes_follow_what_can_be_read() {
     let mut store: Store<Thing> = Store::default();
-    store.listed(vec![seen("a", "1", 5)], &at(5), false).expect("first list");
+    store.listed(keyed([seen("a", "1", 5)]), &at(5), false).expect("first list");
     let values: Values<Thing> =
         Arc::new(|thing: &Payload<Thing>| thing.object().map(|thing| thing.0.clone()).into_iter().collect());
     store.add_index("uid", &values);
@@ -212,7 +216,7 @@ fn page(name: &str, version: u64) -> Seen<ConfigMap> {
 #[test]
 fn objects_are_kept_as_texts_until_many_are_read() {
     let mut store: Store<ConfigMap> = Store::default();
-    store.listed(vec![page("a", 5).pack()], &at(5), false).expect("first list");
+    store.listed(keyed([page("a", 5).pack()]), &at(5), false).expect("first list");
     let told = store.applied(page("a", 6)).expect("a change");
     assert!(matches!(told.new, Some(Payload::Object(_))));
     assert!(matches!(told.old, Some(Payload::Packed(_))));
@@ -411,10 +415,9 @@ impl Run {
 
     /// The watch broke; a list of the newest state replaces the events that were not delivered.
     fn relist(&mut self) {
-        let items =
-            self.server.selected().into_iter().map(|(key, (uid, v))| seen(&key.name, &uid, v)).collect();
+        let items = self.server.selected().into_iter().map(|(key, (uid, v))| seen(&key.name, &uid, v));
         self.delivered = self.server.events.len();
-        let listed = self.store.listed(items, &at(self.server.version), false).expect("not older");
+        let listed = self.store.listed(keyed(items), &at(self.server.version), false).expect("not older");
         self.told.extend(listed.transitions);
     }
 }
