@@ -51,10 +51,10 @@ bench-apiserver:
 	ulimit -n 8192 && $(CARGO) bench --package setpoint-benches --bench apiserver -- $(BENCH_ARGS)
 
 # The SDK beside kube-rs's Controller: the same operator in each. Options: make bench-sdk BENCH_ARGS="--help"
-BENCH_SDK = --release --manifest-path benches/sdk/Cargo.toml
+BENCH_SDK = --manifest-path benches/sdk/Cargo.toml
 bench-sdk:
-	$(CARGO) build $(BENCH_SDK) --bins
-	$(CARGO) run --quiet $(BENCH_SDK) --bin setpoint-bench-sdk -- $(BENCH_ARGS)
+	$(CARGO) build $(BENCH_SDK) --profile operator --no-default-features --bins
+	$(CARGO) run --quiet $(BENCH_SDK) --release --bin setpoint-bench-sdk -- $(BENCH_ARGS)
 
 # Real clients, unmodified, each against a cluster of its own: make clients [CLIENTS="kopf helm"]. One that is not there is skipped.
 clients:

@@ -54,7 +54,9 @@ impl Reading {
 
 impl Operator {
     pub(crate) fn start(contender: Contender, cluster: &Cluster) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
+        let this = std::env::current_exe().map_err(Failure::io("find this program"))?;
+        // Of the profile for operators, beside that of this program.
+        let folder = this.ancestors().nth(2).unwrap_or(&this).join("operator");
         let (name, arguments): (_, &[&str]) = match contender {
             Contender::Setpoint | Contender::Slim => (
                 "with-setpoint",
@@ -63,7 +65,7 @@ impl Operator {
             Contender::Kube => ("with-kube", &[]),
         };
         let begun = Instant::now();
-        let mut child = Command::new(program.with_file_name(name))
+        let mut child = Command::new(folder.join(name))
             .args(arguments)
             .env("KUBECONFIG", cluster.kubeconfig())
             .envs((contender == Contender::Slim).then_some(("SLIM", "1")))
@@ -72,7 +74,7 @@ impl Operator {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(Failure::io(format!("start {name}: build it first")))?;
+            .map_err(Failure::io(format!("start {name}: `make bench-sdk` builds it")))?;
         let gone = || Failure::Refused(format!("{name} has no input and output"));
         let input = child.stdin.take().ok_or_else(gone)?;
         let output = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
