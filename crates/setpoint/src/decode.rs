@@ -22,9 +22,6 @@ impl Peek {
     /// # Errors
     /// A data error if it has no name, another one if it is no JSON.
     pub(crate) fn of(text: &str) -> Result<Self, serde_json::Error> {
-        if let Some(peek) = Self::at_a_glance(text) {
-            return Ok(peek);
-        }
         #[derive(Deserialize)]
         struct Top<'a> {
             #[serde(borrow)]
@@ -40,6 +37,9 @@ impl Peek {
             #[serde(borrow, default)]
             resource_version: Cow<'a, str>,
             deletion_timestamp: Option<IgnoredAny>,
+        }
+        if let Some(peek) = Self::at_a_glance(text) {
+            return Ok(peek);
         }
         let Metadata { namespace, name, uid, resource_version, deletion_timestamp } =
             serde_json::from_str::<Top>(text)?.metadata;

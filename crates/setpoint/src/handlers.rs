@@ -65,7 +65,7 @@ pub struct Update<K> {
 pub fn handlers<H: Handlers>(
     handlers: H,
     name: impl Into<String>,
-) -> Controller<impl Reconciler<Object = H::Object> + Cleanup>
+) -> Controller<impl Cleanup<Object = H::Object>>
 where
     <H::Object as kube::Resource>::DynamicType: Default,
 {

@@ -98,7 +98,7 @@ impl<K: Object> Watch<K> {
         self,
         map: impl Fn(Option<&K>, Option<&K>, &Lookup) -> Vec<Key> + Send + Sync + 'static,
     ) -> Setup {
-        self.told(move |states, lookup| map(states.old(), states.new(), lookup))
+        self.told(move |states, lookup| map(states.old_object(), states.new_object(), lookup))
     }
 
     fn told(self, map: impl Fn(&States<'_, K>, &Lookup) -> Vec<Key> + Send + Sync + 'static) -> Setup {
@@ -151,11 +151,11 @@ impl<'a, K: Object> States<'a, K> {
         &self.transition.key
     }
 
-    fn old(&self) -> Option<&K> {
+    fn old_object(&self) -> Option<&K> {
         self.old.get_or_init(|| self.transition.old.as_ref().and_then(Payload::object)).as_deref()
     }
 
-    fn new(&self) -> Option<&K> {
+    fn new_object(&self) -> Option<&K> {
         self.new.get_or_init(|| self.transition.new.as_ref().and_then(Payload::object)).as_deref()
     }
 
@@ -169,7 +169,7 @@ impl<'a, K: Object> States<'a, K> {
 
     fn pass(&self, predicate: Option<&Predicate<K>>) -> bool {
         let Some(predicate) = predicate else { return true };
-        let (old, new) = (self.old(), self.new());
+        let (old, new) = (self.old_object(), self.new_object());
         // Without an object there is nothing to test: what cannot be decoded is told.
         (old.is_none() && new.is_none()) || predicate.passes(Change { old, new })
     }

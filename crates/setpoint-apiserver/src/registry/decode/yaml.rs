@@ -328,7 +328,8 @@ mod tests {
         let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
         for level in 1..12 {
             let before = format!("*a{}", level - 1);
-            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(",")));
+            let items = vec![before; 10].join(",");
+            bomb.extend(["a", &level.to_string(), ": &a", &level.to_string(), " [", &items, "]\n"]);
         }
         assert_eq!(parse(&bomb).unwrap_err(), "yaml: document contains excessive aliasing");
         let deep = "[".repeat(200) + &"]".repeat(200);
