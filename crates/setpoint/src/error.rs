@@ -163,6 +163,14 @@ impl fmt::Debug for Error {
     }
 }
 
+/// The server's own words, where it has answered: kube's text repeats the whole status in debug form.
+pub(crate) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::apply::{APPLY, encode, object};
 use super::{Access, Applied, Resource};
 use crate::decode::Peek;
+use crate::error::words;
 use crate::report::WriteChange;
 use crate::request::{Form, request};
 use crate::store::Store;
@@ -538,7 +539,7 @@ impl Access {
             verb,
             object: ObjectRef::new(write.kind.clone(), write.key.clone()),
             subresource: write.subresource.map(str::to_owned),
-            error: answer.as_ref().err().map(ToString::to_string),
+            error: answer.as_ref().err().map(words),
             change: before.map(|before| WriteChange { before, after: after() }),
         });
         Ok(answer?)

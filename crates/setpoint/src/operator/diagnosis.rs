@@ -98,7 +98,7 @@ pub(super) async fn await_kinds(client: Client, operator: String, mut kinds: Vec
         if !said {
             for Kind { plural, group, version, .. } in &missing {
                 tracing::warn!(
-                    "the cluster does not serve {plural}.{group} in version {version}: install the CRD with `{operator} manifests | kubectl apply --server-side -f -`; waiting for it"
+                    "the cluster does not serve {plural}.{group} in version {version}: install the CRD with `{operator} install --crds`; waiting for it"
                 );
             }
             said = true;

@@ -100,14 +100,6 @@ pub(crate) enum CertificateError {
     Tls(#[from] rustls::Error),
     #[error("{path}: {source}; is the Secret with tls.crt and tls.key mounted there?", path = .path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{what}: {}", crate::webhook::certificates::words(.source))]
+    #[error("{what}: {}", crate::error::words(.source))]
     Api { what: String, source: kube::Error },
-}
-
-/// The server's own words, where it has answered.
-fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
