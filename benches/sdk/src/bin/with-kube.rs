@@ -18,10 +18,6 @@ use serde_json::json;
 use setpoint_bench_sdk::family::{self, RedisCluster};
 use setpoint_bench_sdk::{Counting, Gauge};
 
-/// As docs/sdk recommends it: an operator makes many small objects.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const MANAGER: &str = "redis-operator";
 
 struct Data {

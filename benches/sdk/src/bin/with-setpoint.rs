@@ -11,10 +11,6 @@ use setpoint_bench_sdk::family::{self, RedisCluster};
 use setpoint_bench_sdk::slim::{SlimConfigMap, SlimService, SlimStatefulSet};
 use setpoint_bench_sdk::{Counting, Gauge};
 
-/// As docs/sdk recommends it: an operator makes many small objects.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 struct Redis(Arc<Gauge>);
 
 impl Reconciler for Redis {
