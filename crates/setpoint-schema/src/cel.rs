@@ -10,6 +10,7 @@ mod parse;
 mod patterns;
 mod places;
 pub mod policy;
+mod rates;
 mod rule;
 mod select;
 mod types;

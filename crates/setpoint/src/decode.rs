@@ -123,8 +123,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    use crate::packed::LAST_APPLIED;
 
     #[test]
     fn what_is_kept_is_the_object_without_bookkeeping() {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::link;
 
 /// The annotation that client-side `kubectl apply` keeps its last input in.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What a packed text begins with.
 const METADATA: &str = "{\"metadata\":";
@@ -185,8 +185,7 @@ pub(crate) fn take(text: &str) -> Option<Taken<'_>> {
         if *name == "\"annotations\"" && value.contains(LAST_APPLIED) {
             dropped = true;
             let mut annotations: Map<String, Value> = serde_json::from_str(&value).ok()?;
-            annotations.remove(LAST_APPLIED);
-            if annotations.is_empty() {
+            if !keeps_others(&mut annotations) {
                 continue;
             }
             value = Value::Object(annotations).to_string().into();
@@ -211,12 +210,17 @@ pub(crate) fn take(text: &str) -> Option<Taken<'_>> {
 
 /// Drops the last-applied annotation from metadata that was read as a value.
 pub(crate) fn drop_annotation(metadata: &mut Map<String, Value>) {
-    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.remove(LAST_APPLIED);
-        if annotations.is_empty() {
-            metadata.remove("annotations");
-        }
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+        && !keeps_others(annotations)
+    {
+        metadata.remove("annotations");
     }
+}
+
+/// Drops that annotation, and says whether there are others.
+fn keeps_others(annotations: &mut Map<String, Value>) -> bool {
+    annotations.remove(LAST_APPLIED);
+    !annotations.is_empty()
 }
 
 /// The value of a member.

@@ -15,7 +15,7 @@ use setpoint_apiserver::{
 use tokio::sync::mpsc;
 
 use super::node::{Node, NotThere};
-use super::runtime::{ExecRequest, LogOptions, Runtime, RuntimeError, TerminalSize};
+use super::runtime::{ContainerId, ExecRequest, LogOptions, Runtime, RuntimeError, TerminalSize};
 
 /// Serves a node's logs and exec to the API server, as long as the node is there. Weak, because the node holds
 /// a client of that API server.
@@ -29,6 +29,16 @@ impl<R> Agent<R> {
 
     fn node(&self) -> Result<Arc<Node<R>>, KubeletError> {
         self.0.upgrade().ok_or_else(|| KubeletError::Failed("the node is gone".into()))
+    }
+}
+
+impl<R: Runtime> Agent<R> {
+    /// The node, and the run of a container that somebody can get into.
+    fn running(&self, container: &ContainerRef) -> Result<(Arc<Node<R>>, ContainerId), KubeletError> {
+        let ContainerRef { namespace, pod, container, .. } = container;
+        let node = self.node()?;
+        let run = node.container_for_exec(namespace, pod, container)?;
+        Ok((node, run))
     }
 }
 
@@ -57,9 +67,7 @@ impl<R: Runtime> Kubelet for Agent<R> {
         options: ExecOptions,
     ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
         async move {
-            let ContainerRef { namespace, pod, container, .. } = &container;
-            let node = self.node()?;
-            let run = node.container_for_exec(namespace, pod, container)?;
+            let (node, run) = self.running(&container)?;
             let request =
                 ExecRequest { command: options.command.clone(), tty: options.tty, stdin: options.stdin };
             let session = node.runtime().exec(&run, &request).await.map_err(|error| refused(&error))?;
@@ -74,9 +82,7 @@ impl<R: Runtime> Kubelet for Agent<R> {
         options: ExecOptions,
     ) -> BoxFuture<'_, Result<ExecSession, KubeletError>> {
         async move {
-            let ContainerRef { namespace, pod, container, .. } = &container;
-            let node = self.node()?;
-            let run = node.container_for_exec(namespace, pod, container)?;
+            let (node, run) = self.running(&container)?;
             let session = node.runtime().attach(&run, options.stdin).await;
             session.map(served).map_err(|error| refused(&error))
         }

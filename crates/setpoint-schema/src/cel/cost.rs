@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
-use super::{MAX_RANGE, metered::SMALL, value::escape};
+use super::{
+    MAX_RANGE,
+    metered::SMALL,
+    rates::{CHARACTER, PATTERN},
+    value::escape,
+};
 
 /// The most that any value in between may weigh, so that it fits into memory.
 const HEAVIEST: f64 = 8e6;
-/// What a byte of a string costs, as upstream has it (`StringTraversalCostFactor`).
-const BYTE: f64 = 0.1;
-/// What a byte of a regular expression multiplies that by (upstream: `RegexStringLengthCostFactor`).
-const PATTERN_BYTE: f64 = 0.25;
 
 /// What is known of a value before the rule runs.
 #[derive(Clone, Debug)]
@@ -65,7 +66,7 @@ impl Size {
     }
 
     fn weight(self) -> f64 {
-        self.nodes + self.bytes * BYTE
+        self.nodes + self.bytes * CHARACTER
     }
 }
 
@@ -227,12 +228,12 @@ impl Reckoning {
             ("split", [text, ..]) => (sum.weight() + text.bytes, pieces(*text)),
             ("replace", [text, _, by, ..]) => {
                 let bytes = (text.bytes + 1.0) * by.bytes.max(1.0) + text.bytes;
-                (sum.weight() + bytes * BYTE, Size { nodes: 1.0, bytes })
+                (sum.weight() + bytes * CHARACTER, Size { nodes: 1.0, bytes })
             }
             ("join", [list, rest @ ..]) => {
                 let separator = rest.first().map_or(0.0, |separator| separator.bytes);
                 let bytes = list.bytes + list.nodes * separator;
-                (sum.weight() + bytes * BYTE, Size { nodes: 1.0, bytes })
+                (sum.weight() + bytes * CHARACTER, Size { nodes: 1.0, bytes })
             }
             ("strings.quote" | "base64.encode" | "jsonpatch.escapeKey", _) => (sum.weight(), sum.times(2.0)),
             // A number may be as long as this in a text.
@@ -284,7 +285,7 @@ impl Reckoning {
 }
 
 fn searching(text: Size, pattern: Size) -> f64 {
-    (text.bytes + 1.0) * BYTE * (pattern.bytes * PATTERN_BYTE + 1.0) + text.weight()
+    (text.bytes + 1.0) * CHARACTER * (pattern.bytes * PATTERN + 1.0) + text.weight()
 }
 
 /// A text in pieces, in the worst case of one character each.

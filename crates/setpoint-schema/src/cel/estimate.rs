@@ -7,17 +7,16 @@ use std::collections::BTreeMap;
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 
-use super::{any_order::EQUAL, parse::called, value::escape};
+use super::{
+    any_order::EQUAL,
+    parse::called,
+    rates::{CHARACTER, NAMED_FORMAT, PATTERN, searching, times},
+    value::escape,
+};
 use crate::schema::{Additional, Schema, Type};
 
 /// The largest request (upstream: `DefaultMaxRequestSizeBytes`), which bounds what has no limit of its own.
 const REQUEST: u64 = 3 << 20;
-/// What a character of a text costs (`StringTraversalCostFactor`).
-const CHARACTER: f64 = 0.1;
-/// What a character of a pattern multiplies that by (`RegexStringLengthCostFactor`).
-const PATTERN: f64 = 0.25;
-/// The longest pattern behind a named format (`MaxNameFormatRegexSize`).
-const NAMED_FORMAT: f64 = 128.0;
 
 /// The most that a rule about a value of `schema` costs, once.
 pub(super) fn estimate(expression: &IdedExpr, schema: &Schema) -> u64 {
@@ -218,18 +217,6 @@ impl Known {
 
 pub(super) type Scope = BTreeMap<String, Known>;
 
-fn times(size: u64, factor: f64) -> u64 {
-    // Saturates; rounds up, as upstream does.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate"
-    )]
-    let product = (size as f64 * factor).ceil() as u64;
-    product
-}
-
 fn add(costs: impl IntoIterator<Item = u64>) -> u64 {
     costs.into_iter().fold(0, u64::saturating_add)
 }
@@ -381,7 +368,8 @@ fn own_cost(name: &str, target: Option<&Known>, arguments: &[&Known]) -> (u64, K
             (times(text.bound(), CHARACTER), Known { kind: Kind::Text, ..Known::UNKNOWN })
         }
         ("validate", _, [text, ..]) => {
-            yes_or_no(times(times(text.bound(), CHARACTER), NAMED_FORMAT * PATTERN))
+            let pattern = times(NAMED_FORMAT, PATTERN);
+            yes_or_no(times(text.bound(), CHARACTER).saturating_mul(pattern))
         }
         ("ip.isCanonical", _, [text, ..]) => yes_or_no(times(text.bound(), 2.0 * CHARACTER)),
         ("containsIP" | "containsCIDR", ..) => yes_or_no(7),
@@ -410,10 +398,6 @@ fn own_cost(name: &str, target: Option<&Known>, arguments: &[&Known]) -> (u64, K
         ("value" | "orValue", Some(optional), _) => (1, optional.clone()),
         _ => (1, Known::UNKNOWN),
     }
-}
-
-fn searching(text: u64, pattern: u64) -> u64 {
-    times(text.saturating_add(1), CHARACTER).saturating_mul(times(pattern, PATTERN))
 }
 
 fn visit_loop(loops: &ComprehensionExpr, scope: &Scope) -> (u64, Known) {

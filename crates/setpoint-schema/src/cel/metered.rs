@@ -13,7 +13,11 @@ use kube_cel::cel::common::value::Val;
 use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, Value};
 
-use super::{any_order::EQUAL, parse::called};
+use super::{
+    any_order::EQUAL,
+    parse::called,
+    rates::{CHARACTER, NAMED_FORMAT, searching, times},
+};
 
 /// The most that one expression may cost (upstream: `PerCallLimit`).
 pub(super) const LIMIT: u64 = 1_000_000;
@@ -24,12 +28,6 @@ pub(super) const SMALL: f64 = 25_000.0;
 
 /// What asking an authorizer costs.
 const AUTHORIZATION: u64 = 350_000;
-/// What a character costs where a text is gone through.
-const CHARACTER: f64 = 0.1;
-/// What a character of a regular expression multiplies that by.
-const PATTERN: f64 = 0.25;
-/// The longest expression behind a named format.
-const NAMED_FORMAT: u64 = 128;
 /// What making a list or a map costs.
 const LIST: u64 = 10;
 const MAP: u64 = 30;
@@ -546,21 +544,4 @@ fn heaviness(value: &Value) -> u64 {
         }
         _ => 1,
     }
-}
-
-fn times(size: u64, factor: f64) -> u64 {
-    // Saturates; rounds up, as upstream does.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "as upstream"
-    )]
-    let product = (size as f64 * factor).ceil() as u64;
-    product
-}
-
-/// What looking for a regular expression costs; one more than the text has, so that it is never nothing.
-fn searching(text: u64, pattern: u64) -> u64 {
-    times(text.saturating_add(1), CHARACTER).saturating_mul(times(pattern, PATTERN))
 }

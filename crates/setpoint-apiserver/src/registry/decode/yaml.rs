@@ -130,9 +130,8 @@ enum Key {
 
 #[derive(Default)]
 struct Reader {
-    /// What is open around the innermost collection, each with the key that it is the value of.
-    outer: Vec<Open>,
-    innermost: Option<Open>,
+    /// The collections that are open, the innermost last.
+    open: Vec<Open>,
     /// Of the innermost collection.
     key: Key,
     /// Anchored values, and how many nodes they have.
@@ -155,7 +154,7 @@ struct Open {
 
 impl Reader {
     fn awaits_key(&self) -> bool {
-        let in_mapping = matches!(self.innermost, Some(Open { collection: Collection::Mapping(_), .. }));
+        let in_mapping = matches!(self.open.last(), Some(Open { collection: Collection::Mapping(_), .. }));
         in_mapping && matches!(self.key, Key::Awaited)
     }
 
@@ -166,7 +165,7 @@ impl Reader {
     }
 
     fn see(&mut self, key: String, line: usize) {
-        if let Some(Open { collection: Collection::Mapping(mapping), .. }) = &mut self.innermost {
+        if let Some(Open { collection: Collection::Mapping(mapping), .. }) = self.open.last_mut() {
             if mapping.seen.contains(&key) && self.repeated.len() < NAMED {
                 self.repeated.push(format!("line {line}: key {key} already set in map"));
             }
@@ -191,20 +190,18 @@ impl Reader {
         if self.awaits_key() {
             return Err("yaml: invalid map key".to_owned());
         }
-        if self.outer.len() >= DEPTH {
+        if self.open.len() > DEPTH {
             return Err("yaml: exceeded max depth".to_owned());
         }
         self.decoded += 1;
         let key = std::mem::take(&mut self.key);
-        let around = self.innermost.replace(Open { collection, anchor, key, before: self.decoded });
-        self.outer.extend(around);
+        self.open.push(Open { collection, anchor, key, before: self.decoded });
         Ok(())
     }
 
     /// Ends the innermost collection.
     fn close(&mut self) -> Result<Value, String> {
-        let Some(ended) = self.innermost.take() else { return Ok(Value::Null) };
-        self.innermost = self.outer.pop();
+        let Some(ended) = self.open.pop() else { return Ok(Value::Null) };
         self.key = ended.key;
         let value = match ended.collection {
             Collection::Sequence(items) => Value::Array(items),
@@ -217,7 +214,7 @@ impl Reader {
 
     /// Gives a value its place.
     fn put(&mut self, value: Value) -> Result<(), String> {
-        match &mut self.innermost {
+        match self.open.last_mut() {
             None => self.document = value,
             Some(Open { collection: Collection::Sequence(items), .. }) => items.push(value),
             Some(Open { collection: Collection::Mapping(mapping), .. }) => {
@@ -245,7 +242,7 @@ impl Reader {
             };
             for (name, value) in merged {
                 self.see(Scalar::Text(name.clone()).as_go(), line);
-                if let Some(Open { collection: Collection::Mapping(mapping), .. }) = &mut self.innermost {
+                if let Some(Open { collection: Collection::Mapping(mapping), .. }) = self.open.last_mut() {
                     mapping.fields.insert(name, value);
                 }
             }
